@@ -6,6 +6,8 @@ pub mod smtp;
 pub mod webhook;
 pub mod wire;
 
+use std::sync::Arc;
+
 use crate::domain::{
     gate::{BoxFuture, Gate},
     intent::Outgoing,
@@ -48,5 +50,5 @@ pub trait Channel: Send + Sync {
     fn prepare(&self, outgoing: &Outgoing) -> Result<Prepared, Unsupported>;
 
     /// Hands it over once. No retry, no redirect, no pool replay. Obeys the gate at every write and before the last bytes.
-    fn send<'a>(&'a self, prepared: Prepared, outgoing: &'a Outgoing, gate: &'a dyn Gate) -> BoxFuture<'a, Ended>;
+    fn send<'a>(&'a self, prepared: Prepared, outgoing: &'a Outgoing, gate: Arc<dyn Gate>) -> BoxFuture<'a, Ended>;
 }
