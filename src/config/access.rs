@@ -165,8 +165,7 @@ mod tests {
 
     #[test]
     fn a_missing_secret_names_its_setting() {
-        let map =
-            BTreeMap::from([("x-a".to_owned(), Setting::Secret(SecretRef::File("/nonexistent/secret".into())))]);
+        let map = BTreeMap::from([("x-a".to_owned(), Setting::Secret(SecretRef::File("/nonexistent/secret".into())))]);
         assert_eq!(headers(None, &map, "sms").unwrap_err().field, "sms.headers.x-a");
     }
 }

@@ -16,8 +16,7 @@ impl Http {
         let Some(account) = &self.plan.account else {
             return (AccountSeen::NotChecked, None);
         };
-        let page =
-            self.fetch(&http::Method::GET, account.url.clone(), Bytes::new(), &|status| status == 200, end).await;
+        let page = self.fetch(&http::Method::GET, account.url.clone(), Bytes::new(), &[200], end).await;
         let body = match page {
             Ok(page) => match page.body {
                 Some(body) => body,

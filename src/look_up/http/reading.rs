@@ -87,12 +87,12 @@ impl Http {
         reading: &mut Reading,
     ) -> Result<(), String> {
         let answer = &self.plan.answer;
+        let readable = [answer.ok.as_slice(), answer.many.as_slice()].concat();
         let mut url = first;
         let mut known_urls = Vec::new();
         let mut known_pages = Vec::new();
         for number in 1..=self.plan.pages.max {
             known_urls.push(url.clone());
-            let readable = |status| answer.ok.contains(&status) || answer.many.contains(&status);
             let page = self.fetch(&self.plan.method, url.clone(), body.clone(), &readable, end).await?;
             evidence.add(page.status, &page.raw);
             if number == 1 && answer.absent.contains(&page.status) {

@@ -19,7 +19,7 @@ use crate::{
         AlwaysOpen,
         http1::{self, Request},
     },
-    config::template::Refused,
+    config::template::{Encode, Refused},
     look_up::template::{Asked, Values},
 };
 
@@ -41,7 +41,7 @@ pub(super) fn render(plan: &Plan, values: &Values<'_>) -> Result<(Url, Bytes), R
     for (name, setting) in &plan.query {
         match setting {
             QueryValue::Template(template) => {
-                append(&mut url, name, &template.render(crate::config::template::Encode::Verbatim, &value)?);
+                append(&mut url, name, &template.render(Encode::Verbatim, &value)?);
             }
             QueryValue::Secret(secret) => append(&mut url, name, secret.expose_secret()),
         }
@@ -61,7 +61,7 @@ pub(super) fn evidence(plan: &Plan, values: &Values<'_>) -> String {
         for (name, setting) in &plan.query {
             match setting {
                 QueryValue::Template(template) => {
-                    append(&mut url, name, &template.render(crate::config::template::Encode::Verbatim, &value)?);
+                    append(&mut url, name, &template.render(Encode::Verbatim, &value)?);
                 }
                 QueryValue::Secret(_) => append(&mut url, name, "***"),
             }
@@ -105,13 +105,13 @@ pub(super) fn set(url: &mut Url, name: &str, value: &str) {
 }
 
 impl Http {
-    /// Asks once. `readable` says which statuses carry a body that is read.
+    /// Asks once. `readable` are the statuses whose body is read.
     pub(super) async fn fetch(
         &self,
         method: &http::Method,
         url: Url,
         body: Bytes,
-        readable: &dyn Fn(u16) -> bool,
+        readable: &[u16],
         end: Instant,
     ) -> Result<Page, String> {
         let mut headers = self.plan.headers.clone();
@@ -128,17 +128,25 @@ impl Http {
         };
         let kind = reply.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if ["text/html", "application/xhtml"].iter().any(|html| kind.trim().to_ascii_lowercase().starts_with(html)) {
-            return Err(format!("status {} with a page for people (html): a log-in page, a proxy or a wrong address", reply.status));
+            return Err(format!(
+                "status {} with a page for people (html): a log-in page, a proxy or a wrong address",
+                reply.status
+            ));
         }
         if reply.truncated {
             return Err(format!("the answer is cut: larger than {} bytes, late or broken", self.plan.page_bytes));
         }
-        if !readable(reply.status) || method == http::Method::HEAD {
+        if !readable.contains(&reply.status) || method == http::Method::HEAD {
             return Ok(Page { status: reply.status, body: None, raw: reply.body });
         }
         match serde_json::from_slice(&reply.body) {
             Ok(value) => Ok(Page { status: reply.status, body: Some(value), raw: reply.body }),
-            Err(error) => Err(format!("status {} with a body that is no JSON ({:?} at byte {})", reply.status, error.classify(), error.column())),
+            Err(error) => Err(format!(
+                "status {} with a body that is no JSON ({:?} at byte {})",
+                reply.status,
+                error.classify(),
+                error.column()
+            )),
         }
     }
 }
