@@ -1,5 +1,6 @@
 //! Configuration: `settled.toml` and `SETTLED__SECTION__KEY`. Plain data; every layer above `domain` may read it.
 
+pub mod access;
 pub mod destination;
 pub mod secret;
 pub mod template;
