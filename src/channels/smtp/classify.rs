@@ -112,14 +112,17 @@ pub fn provider_id(lines: &[String]) -> Option<String> {
             _ => None,
         })?;
     let id = found.trim_matches(|c: char| matches!(c, '<' | '>' | '(' | ')' | '.' | ',' | ';' | '"'));
-    let fits = (4..=200).contains(&id.len()) && id.chars().all(|c| c.is_ascii_graphic()) && id.contains(|c: char| c.is_ascii_digit());
+    let fits = (4..=200).contains(&id.len())
+        && id.chars().all(|c| c.is_ascii_graphic())
+        && id.contains(|c: char| c.is_ascii_digit());
     fits.then(|| id.to_owned())
 }
 
 /// `2.0.0` and its like (RFC 2034).
 fn is_enhanced_status(word: &str) -> bool {
     let parts: Vec<&str> = word.split('.').collect();
-    parts.len() == 3 && parts.iter().all(|part| (1..=3).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit()))
+    parts.len() == 3
+        && parts.iter().all(|part| (1..=3).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -154,7 +157,8 @@ mod tests {
     #[test]
     fn every_4yz_waits_for_minutes_once_the_envelope_has_begun() {
         for code in [422, 450, 451, 452, 455] {
-            let Outcome::NotSent { proof: Proof::Deferred, retry_after: Some(wait) } = unwanted(Step::Recipient, code) else {
+            let Outcome::NotSent { proof: Proof::Deferred, retry_after: Some(wait) } = unwanted(Step::Recipient, code)
+            else {
                 panic!("{code}");
             };
             assert!(wait >= 300);
@@ -164,7 +168,9 @@ mod tests {
 
     #[test]
     fn our_credentials_park_the_destination_and_do_not_fail_the_mail() {
-        for (step, code) in [(Step::Auth, 535), (Step::Auth, 534), (Step::Mail, 530), (Step::Greeting, 554), (Step::Auth, 504)] {
+        for (step, code) in
+            [(Step::Auth, 535), (Step::Auth, 534), (Step::Mail, 530), (Step::Greeting, 554), (Step::Auth, 504)]
+        {
             assert_eq!(unwanted(step, code), not_sent(Proof::Parked), "{step:?} {code}");
         }
     }

@@ -361,11 +361,9 @@ fn definite(talked: &Step1<Outcome>) -> bool {
             Outcome::Sent { .. } | Outcome::Refused { .. } => true,
             Outcome::NotSent { proof, .. } => match proof {
                 Proof::Deferred | Proof::Parked => true,
-                Proof::NotConnected
-                | Proof::TlsFailed
-                | Proof::Incomplete
-                | Proof::SelfStopped
-                | Proof::NotStarted => false,
+                Proof::NotConnected | Proof::TlsFailed | Proof::Incomplete | Proof::SelfStopped | Proof::NotStarted => {
+                    false
+                }
             },
             Outcome::Ambiguous { .. } => false,
         },
@@ -397,8 +395,7 @@ fn stuffed(bytes: &[u8]) -> Vec<u8> {
 
 /// The reply for the record, without the recipient that relays like to repeat.
 fn excerpt(reply: &Reply, recipient: &str) -> String {
-    let text: String =
-        reply.text().chars().map(|c| if c.is_control() { ' ' } else { c }).take(2000).collect();
+    let text: String = reply.text().chars().map(|c| if c.is_control() { ' ' } else { c }).take(2000).collect();
     let (lower, wanted) = (text.to_ascii_lowercase(), recipient.to_ascii_lowercase());
     let mut out = String::new();
     let mut from = 0;

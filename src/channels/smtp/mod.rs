@@ -76,8 +76,9 @@ impl Smtp {
         let sender = settings.sender().map_err(|rule| BuildError::new("smtp.from", rule))?;
         let credentials = match (&settings.username, &settings.password) {
             (Some(name), Some(password)) => {
-                let password =
-                    password.load().map_err(|error| BuildError::new("smtp.password", format!("cannot be read: {error}")))?;
+                let password = password
+                    .load()
+                    .map_err(|error| BuildError::new("smtp.password", format!("cannot be read: {error}")))?;
                 Some((name.clone(), password))
             }
             (_, None) | (None, Some(_)) => None,

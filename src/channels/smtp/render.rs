@@ -58,7 +58,9 @@ pub fn render(settings: &Settings, sender: &Address, outgoing: &Outgoing, mark: 
     check_marks(&bytes, settings, sender, outgoing)?;
 
     let mut digest = Sha256::new();
-    for part in [RENDERER.as_bytes(), sender.as_ref(), outgoing.recipient.as_bytes(), &bytes] {
+    for part in
+        [RENDERER, sender.as_ref(), &outgoing.recipient].map(str::as_bytes).into_iter().chain([bytes.as_slice()])
+    {
         digest.update((part.len() as u64).to_be_bytes());
         digest.update(part);
     }
@@ -245,8 +247,10 @@ fn check_marks(bytes: &[u8], settings: &Settings, sender: &Address, outgoing: &O
     let (headers, _) =
         mailparse::parse_headers(bytes).map_err(|_| refused("", "does not make a mail: its headers cannot be read"))?;
     let only = |name: &str, wanted: &str| {
-        let mut values =
-            headers.iter().filter(|header| header.get_key_ref().eq_ignore_ascii_case(name)).map(mailparse::MailHeader::get_value);
+        let mut values = headers
+            .iter()
+            .filter(|header| header.get_key_ref().eq_ignore_ascii_case(name))
+            .map(mailparse::MailHeader::get_value);
         values.next().as_deref() == Some(wanted) && values.next().is_none()
     };
     let message_id = format!("<{}@{}>", outgoing.key, settings.id_domain(sender));

@@ -159,10 +159,9 @@ fn is_host_name(name: &str) -> bool {
 
 fn is_address_literal(name: &str) -> bool {
     name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).is_some_and(|inner| {
-        inner.strip_prefix("IPv6:").map_or_else(
-            || inner.parse::<std::net::Ipv4Addr>().is_ok(),
-            |v6| v6.parse::<std::net::Ipv6Addr>().is_ok(),
-        )
+        inner
+            .strip_prefix("IPv6:")
+            .map_or_else(|| inner.parse::<std::net::Ipv4Addr>().is_ok(), |v6| v6.parse::<std::net::Ipv6Addr>().is_ok())
     })
 }
 

@@ -33,11 +33,6 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// 2yz.
-    pub fn is_positive(&self) -> bool {
-        (200..300).contains(&self.code)
-    }
-
     /// The text as one line.
     pub fn text(&self) -> String {
         self.lines.join(" ")
@@ -122,7 +117,9 @@ impl Talk {
     pub async fn interruption(&mut self, patience: Duration) -> Option<Result<Reply, NoReply>> {
         match timeout(Duration::ZERO, self.stream.fill_buf()).await {
             Err(_nothing) => None,
-            Ok(_something) => Some(timeout(patience, self.read_reply()).await.unwrap_or(Err(NoReply::Silence(patience)))),
+            Ok(_something) => {
+                Some(timeout(patience, self.read_reply()).await.unwrap_or(Err(NoReply::Silence(patience))))
+            }
         }
     }
 
@@ -222,7 +219,16 @@ mod tests {
         assert_eq!(reply_line(b"250\r\n"), Ok((250, false, String::new())));
         assert_eq!(reply_line(b"250-SIZE 1\n"), Ok((250, true, "SIZE 1".to_owned())));
         assert_eq!(reply_line(b"554 \xff\r\n"), Ok((554, false, "\u{fffd}".to_owned())));
-        for odd in [&b"OK\r\n"[..], b"25\r\n", b"250_x\r\n", b"150 x\r\n", b"999 x\r\n", b"\r\n", b"+OK\r\n", b"2\xc3\xa40\r\n"] {
+        for odd in [
+            &b"OK\r\n"[..],
+            b"25\r\n",
+            b"250_x\r\n",
+            b"150 x\r\n",
+            b"999 x\r\n",
+            b"\r\n",
+            b"+OK\r\n",
+            b"2\xc3\xa40\r\n",
+        ] {
             assert!(reply_line(odd).is_err(), "{odd:?}");
         }
     }
