@@ -1,0 +1,310 @@
+//! Finding a probe among items: exact, by us, whatever the downstream's filter claims to have done.
+//!
+//! Pure. Called by `ask` with what `reading` collected. A near miss (INV-2291 where INV-229 was asked for) is no hit; what
+//! cannot be told apart is said, not guessed.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
+use super::{
+    plan::Named,
+    reading::{Found, Reading},
+    settings::{Answer, Match},
+};
+use crate::domain::question::{Hit, Probe, Seen};
+
+/// Longest text of an item that is kept as evidence, characters.
+const KEPT: usize = 200;
+
+/// What one reading says about one probe.
+pub(super) fn seen(answer: &Answer, named: Named, reading: &Reading, probe: &Probe) -> Seen {
+    if probe.key.is_empty() && probe.reference.is_empty() {
+        return cannot_tell("neither key nor reference is known");
+    }
+    let mut hits = Vec::new();
+    let mut unclear = false;
+    for item in &reading.items {
+        match hit(answer, named, item, probe) {
+            Matched::Hit(hit) => hits.push(hit),
+            Matched::Unclear => unclear = true,
+            Matched::No => {}
+        }
+    }
+    // "Several" is said by the status; where the body lists them they are already here.
+    if reading.found == Found::Many {
+        while hits.len() < 2 {
+            hits.push(bare(named, probe));
+        }
+    }
+    if !hits.is_empty() {
+        // A find stays a find, however the reading ended.
+        return Seen::Hits { hits };
+    }
+    if let Some(flaw) = &reading.flaw {
+        return cannot_tell(flaw);
+    }
+    if unclear {
+        return cannot_tell("the name stands inside a longer one and cannot be told from it");
+    }
+    if named.any() && !reading.items.is_empty() {
+        return cannot_tell("something answers at the address of the intent, but it does not carry its name");
+    }
+    Seen::Nothing
+}
+
+fn cannot_tell(why: &str) -> Seen {
+    Seen::CannotTell { why: why.to_owned() }
+}
+
+enum Matched {
+    Hit(Hit),
+    Unclear,
+    No,
+}
+
+fn bare(named: Named, probe: &Probe) -> Hit {
+    Hit {
+        id: None,
+        key: named.key.then(|| probe.key.clone()),
+        reference: named.reference.then(|| probe.reference.clone()),
+        attempt: None,
+        at: None,
+        status: None,
+        other_recipient: false,
+    }
+}
+
+fn hit(answer: &Answer, named: Named, item: &Value, probe: &Probe) -> Matched {
+    let (by_key, key) = match &answer.key_at {
+        Some(at) => carried(answer.matching, &texts(item, at), &probe.key, false),
+        None if named.key => (Compared::Same, Some(probe.key.clone())),
+        None => (Compared::Other, None),
+    };
+    let (mut by_reference, reference) = match &answer.reference_at {
+        Some(at) => carried(answer.matching, &texts(item, at), &probe.reference, true),
+        None if named.reference => (Compared::Same, Some(probe.reference.clone())),
+        None => (Compared::Other, None),
+    };
+    // The same reference with another occurrence is another effect.
+    let occurrence = answer.occurrence_at.as_ref().and_then(|at| number(item, at));
+    if by_reference != Compared::Other && occurrence.is_some_and(|occurrence| occurrence != probe.occurrence) {
+        by_reference = Compared::Other;
+    }
+    if by_key != Compared::Same && by_reference != Compared::Same {
+        let unclear = by_key == Compared::Unclear || by_reference == Compared::Unclear;
+        return if unclear { Matched::Unclear } else { Matched::No };
+    }
+    Matched::Hit(Hit {
+        id: first(item, answer.id_at.as_deref()),
+        key,
+        reference,
+        attempt: answer.attempt_at.as_ref().and_then(|at| number(item, at)),
+        at: answer.time_at.as_ref().and_then(|at| item.pointer(at)).and_then(time),
+        status: first(item, answer.status_at.as_deref()),
+        other_recipient: answer.recipient_at.as_ref().is_some_and(|at| {
+            let named = texts(item, at);
+            !probe.recipient.is_empty()
+                && !named.is_empty()
+                && !named.iter().any(|each| same_recipient(each, &probe.recipient))
+        }),
+    })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compared {
+    Same,
+    Unclear,
+    Other,
+}
+
+/// Compares what an item carries with a name; the second part is what is kept of it as evidence.
+fn carried(matching: Match, texts: &[String], name: &str, fold: bool) -> (Compared, Option<String>) {
+    if name.is_empty() {
+        return (Compared::Other, None);
+    }
+    let fold = fold || matching == Match::EqCi;
+    match matching {
+        Match::Eq | Match::EqCi => {
+            let same = texts.iter().find(|text| {
+                let text = text.trim();
+                if fold { text.eq_ignore_ascii_case(name) } else { text == name }
+            });
+            let kept = same.or(texts.first()).map(|text| cut(text.trim()));
+            (if same.is_some() { Compared::Same } else { Compared::Other }, kept)
+        }
+        Match::Token => {
+            let best = texts.iter().map(|text| token(text, name, fold)).min_by_key(|compared| match compared {
+                Compared::Same => 0,
+                Compared::Unclear => 1,
+                Compared::Other => 2,
+            });
+            let best = best.unwrap_or(Compared::Other);
+            // The surrounding text is payload; only the name itself is kept.
+            (best, (best == Compared::Same).then(|| name.to_owned()))
+        }
+    }
+}
+
+/// Looks for `name` in `text` where it is not part of a longer word. `.` and `:` may end a sentence or go on with a
+/// reference: followed (or preceded) by a word character they leave it unclear.
+fn token(text: &str, name: &str, fold: bool) -> Compared {
+    let (text, name) =
+        if fold { (text.to_ascii_lowercase(), name.to_ascii_lowercase()) } else { (text.to_owned(), name.to_owned()) };
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let is_joint = |c: char| c == '.' || c == ':';
+    let mut unclear = false;
+    for (at, _) in text.match_indices(&name) {
+        let mut before = text[..at].chars().rev();
+        let mut after = text[at + name.len()..].chars();
+        let (left, right) = (before.next(), after.next());
+        if left.is_some_and(is_word) || right.is_some_and(is_word) {
+            continue;
+        }
+        // Before: `ref:INV-1` is how texts are written, so only a dot counts there.
+        let joined = left == Some('.') && before.next().is_some_and(is_word)
+            || right.is_some_and(is_joint) && after.next().is_some_and(is_word);
+        if !joined {
+            return Compared::Same;
+        }
+        unclear = true;
+    }
+    if unclear { Compared::Unclear } else { Compared::Other }
+}
+
+/// Same person in other spelling: case of mail addresses; phone numbers without plus or with separators.
+fn same_recipient(carried: &str, recipient: &str) -> bool {
+    let carried = carried.trim();
+    if recipient.starts_with('+') {
+        let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
+        let seen = digits(carried);
+        let wanted = digits(recipient);
+        return seen == wanted || seen.strip_prefix("00") == Some(wanted.as_str());
+    }
+    let address = match (carried.rfind('<'), carried.rfind('>')) {
+        (Some(open), Some(close)) if open < close => &carried[open + 1..close],
+        (Some(_) | None, Some(_) | None) => carried,
+    };
+    address.eq_ignore_ascii_case(recipient)
+}
+
+/// The texts at a pointer: a string, a number, or an array of them.
+fn texts(item: &Value, at: &str) -> Vec<String> {
+    let one = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    };
+    match item.pointer(at) {
+        Some(Value::Array(list)) => list.iter().filter_map(one).collect(),
+        Some(value) => one(value).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+fn first(item: &Value, at: Option<&str>) -> Option<String> {
+    texts(item, at?).first().map(|text| cut(text))
+}
+
+fn number(item: &Value, at: &str) -> Option<i32> {
+    texts(item, at).first()?.trim().parse().ok()
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(KEPT).collect()
+}
+
+/// RFC 3339, RFC 2822, or seconds or milliseconds since 1970.
+fn time(value: &Value) -> Option<DateTime<Utc>> {
+    let seconds = |number: i64| match number {
+        0..100_000_000_000 => DateTime::from_timestamp(number, 0),
+        100_000_000_000.. => DateTime::from_timestamp_millis(number),
+        i64::MIN..0 => None,
+    };
+    match value {
+        Value::String(text) => DateTime::parse_from_rfc3339(text)
+            .or_else(|_| DateTime::parse_from_rfc2822(text))
+            .map(|at| at.to_utc())
+            .ok()
+            .or_else(|| text.parse().ok().and_then(seconds)),
+        Value::Number(number) => number.as_i64().and_then(seconds),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_not_part_of_a_longer_word() {
+        for (text, expected) in [
+            ("Invoice INV-229 is due", Compared::Same),
+            ("Invoice INV-229.", Compared::Same),
+            ("Invoice INV-229: due", Compared::Same),
+            ("ref:INV-229", Compared::Same),
+            ("[INV-229]", Compared::Same),
+            ("X-Ref:\r\n INV-229\r\n", Compared::Same),
+            ("Invoice INV-2291", Compared::Other),
+            ("Invoice xINV-229", Compared::Other),
+            ("A-INV-229", Compared::Other),
+            ("INV-229_b", Compared::Other),
+            ("INV-229.1", Compared::Unclear),
+            ("INV-229:b", Compared::Unclear),
+            ("INV-229.1 and INV-229", Compared::Same),
+            ("", Compared::Other),
+        ] {
+            assert_eq!(token(text, "inv-229", true), expected, "{text}");
+        }
+        assert_eq!(token("INV-229", "inv-229", false), Compared::Other);
+    }
+
+    #[test]
+    fn equal_means_the_whole_value() {
+        let carried = |matching, text: &str, fold| carried(matching, &[text.to_owned()], "inv-229", fold).0;
+        assert_eq!(carried(Match::Eq, "INV-229", true), Compared::Same);
+        assert_eq!(carried(Match::Eq, " INV-229\r\n", true), Compared::Same);
+        assert_eq!(carried(Match::Eq, "INV-2291", true), Compared::Other);
+        assert_eq!(carried(Match::Eq, "INV-229", false), Compared::Other);
+        assert_eq!(carried(Match::EqCi, "INV-229", false), Compared::Same);
+    }
+
+    #[test]
+    fn an_empty_name_matches_nothing() {
+        assert_eq!(carried(Match::Eq, &[String::new()], "", true).0, Compared::Other);
+        assert_eq!(carried(Match::Token, &["x".to_owned()], "", true).0, Compared::Other);
+    }
+
+    #[test]
+    fn one_person_is_known_in_several_spellings() {
+        for (carried, recipient, same) in [
+            ("A <Ap@Acme.test>", "ap@acme.test", true),
+            ("ap@acme.test", "ap@acme.test", true),
+            ("b@acme.test", "ap@acme.test", false),
+            ("4915112345678", "+4915112345678", true),
+            ("004915112345678", "+4915112345678", true),
+            ("+49 151 1234-5678", "+4915112345678", true),
+            ("+4915112345679", "+4915112345678", false),
+        ] {
+            assert_eq!(same_recipient(carried, recipient), same, "{carried}");
+        }
+    }
+
+    #[test]
+    fn times_are_read_in_the_usual_spellings() {
+        let expected = DateTime::from_timestamp(1_741_127_400, 0);
+        for value in [
+            json!("2025-03-04T22:30:00Z"),
+            json!("2025-03-05T00:30:00+02:00"),
+            json!("Tue, 4 Mar 2025 22:30:00 +0000"),
+            json!(1_741_127_400),
+            json!("1741127400"),
+            json!(1_741_127_400_000_i64),
+        ] {
+            assert_eq!(time(&value), expected, "{value}");
+        }
+        assert_eq!(time(&json!("yesterday")), None);
+        assert_eq!(time(&json!(-1)), None);
+    }
+}
