@@ -11,7 +11,10 @@ use super::{
     reading::{Found, Reading},
     settings::{Answer, Match},
 };
-use crate::domain::question::{Hit, Probe, Seen};
+use crate::domain::{
+    mark::{self, Carried},
+    question::{Hit, Probe, Seen},
+};
 
 /// Longest text of an item that is kept as evidence, characters.
 const KEPT: usize = 200;
@@ -76,22 +79,22 @@ fn bare(named: Named, probe: &Probe) -> Hit {
 
 fn hit(answer: &Answer, named: Named, item: &Value, probe: &Probe) -> Matched {
     let (by_key, key) = match &answer.key_at {
-        Some(at) => carried(answer.matching, &texts(item, at), &probe.key, false),
-        None if named.key => (Compared::Same, Some(probe.key.clone())),
-        None => (Compared::Other, None),
+        Some(at) => compare(answer.matching, &texts(item, at), &probe.key, false),
+        None if named.key => (Carried::Yes, Some(probe.key.clone())),
+        None => (Carried::No, None),
     };
     let (mut by_reference, reference) = match &answer.reference_at {
-        Some(at) => carried(answer.matching, &texts(item, at), &probe.reference, true),
-        None if named.reference => (Compared::Same, Some(probe.reference.clone())),
-        None => (Compared::Other, None),
+        Some(at) => compare(answer.matching, &texts(item, at), &probe.reference, true),
+        None if named.reference => (Carried::Yes, Some(probe.reference.clone())),
+        None => (Carried::No, None),
     };
     // The same reference with another occurrence is another effect.
     let occurrence = answer.occurrence_at.as_ref().and_then(|at| number(item, at));
-    if by_reference != Compared::Other && occurrence.is_some_and(|occurrence| occurrence != probe.occurrence) {
-        by_reference = Compared::Other;
+    if by_reference != Carried::No && occurrence.is_some_and(|occurrence| occurrence != probe.occurrence) {
+        by_reference = Carried::No;
     }
-    if by_key != Compared::Same && by_reference != Compared::Same {
-        let unclear = by_key == Compared::Unclear || by_reference == Compared::Unclear;
+    if by_key != Carried::Yes && by_reference != Carried::Yes {
+        let unclear = by_key == Carried::Unclear || by_reference == Carried::Unclear;
         return if unclear { Matched::Unclear } else { Matched::No };
     }
     Matched::Hit(Hit {
@@ -110,17 +113,10 @@ fn hit(answer: &Answer, named: Named, item: &Value, probe: &Probe) -> Matched {
     })
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Compared {
-    Same,
-    Unclear,
-    Other,
-}
-
 /// Compares what an item carries with a name; the second part is what is kept of it as evidence.
-fn carried(matching: Match, texts: &[String], name: &str, fold: bool) -> (Compared, Option<String>) {
+fn compare(matching: Match, texts: &[String], name: &str, fold: bool) -> (Carried, Option<String>) {
     if name.is_empty() {
-        return (Compared::Other, None);
+        return (Carried::No, None);
     }
     let fold = fold || matching == Match::EqCi;
     match matching {
@@ -130,45 +126,14 @@ fn carried(matching: Match, texts: &[String], name: &str, fold: bool) -> (Compar
                 if fold { text.eq_ignore_ascii_case(name) } else { text == name }
             });
             let kept = same.or(texts.first()).map(|text| cut(text.trim()));
-            (if same.is_some() { Compared::Same } else { Compared::Other }, kept)
+            (if same.is_some() { Carried::Yes } else { Carried::No }, kept)
         }
         Match::Token => {
-            let best = texts.iter().map(|text| token(text, name, fold)).min_by_key(|compared| match compared {
-                Compared::Same => 0,
-                Compared::Unclear => 1,
-                Compared::Other => 2,
-            });
-            let best = best.unwrap_or(Compared::Other);
+            let best = texts.iter().map(|text| mark::carried(text, name, fold)).min().unwrap_or(Carried::No);
             // The surrounding text is payload; only the name itself is kept.
-            (best, (best == Compared::Same).then(|| name.to_owned()))
+            (best, (best == Carried::Yes).then(|| name.to_owned()))
         }
     }
-}
-
-/// Looks for `name` in `text` where it is not part of a longer word. `.` and `:` may end a sentence or go on with a
-/// reference: followed (or preceded) by a word character they leave it unclear.
-fn token(text: &str, name: &str, fold: bool) -> Compared {
-    let (text, name) =
-        if fold { (text.to_ascii_lowercase(), name.to_ascii_lowercase()) } else { (text.to_owned(), name.to_owned()) };
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let is_joint = |c: char| c == '.' || c == ':';
-    let mut unclear = false;
-    for (at, _) in text.match_indices(&name) {
-        let mut before = text[..at].chars().rev();
-        let mut after = text[at + name.len()..].chars();
-        let (left, right) = (before.next(), after.next());
-        if left.is_some_and(is_word) || right.is_some_and(is_word) {
-            continue;
-        }
-        // Before: `ref:INV-1` is how texts are written, so only a dot counts there.
-        let joined = left == Some('.') && before.next().is_some_and(is_word)
-            || right.is_some_and(is_joint) && after.next().is_some_and(is_word);
-        if !joined {
-            return Compared::Same;
-        }
-        unclear = true;
-    }
-    if unclear { Compared::Unclear } else { Compared::Other }
 }
 
 /// Same person in other spelling: case of mail addresses; phone numbers without plus or with separators.
@@ -238,42 +203,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_not_part_of_a_longer_word() {
-        for (text, expected) in [
-            ("Invoice INV-229 is due", Compared::Same),
-            ("Invoice INV-229.", Compared::Same),
-            ("Invoice INV-229: due", Compared::Same),
-            ("ref:INV-229", Compared::Same),
-            ("[INV-229]", Compared::Same),
-            ("X-Ref:\r\n INV-229\r\n", Compared::Same),
-            ("Invoice INV-2291", Compared::Other),
-            ("Invoice xINV-229", Compared::Other),
-            ("A-INV-229", Compared::Other),
-            ("INV-229_b", Compared::Other),
-            ("INV-229.1", Compared::Unclear),
-            ("INV-229:b", Compared::Unclear),
-            ("INV-229.1 and INV-229", Compared::Same),
-            ("", Compared::Other),
-        ] {
-            assert_eq!(token(text, "inv-229", true), expected, "{text}");
-        }
-        assert_eq!(token("INV-229", "inv-229", false), Compared::Other);
-    }
-
-    #[test]
     fn equal_means_the_whole_value() {
-        let carried = |matching, text: &str, fold| carried(matching, &[text.to_owned()], "inv-229", fold).0;
-        assert_eq!(carried(Match::Eq, "INV-229", true), Compared::Same);
-        assert_eq!(carried(Match::Eq, " INV-229\r\n", true), Compared::Same);
-        assert_eq!(carried(Match::Eq, "INV-2291", true), Compared::Other);
-        assert_eq!(carried(Match::Eq, "INV-229", false), Compared::Other);
-        assert_eq!(carried(Match::EqCi, "INV-229", false), Compared::Same);
+        let compare = |matching, text: &str, fold| compare(matching, &[text.to_owned()], "inv-229", fold).0;
+        assert_eq!(compare(Match::Eq, "INV-229", true), Carried::Yes);
+        assert_eq!(compare(Match::Eq, " INV-229\r\n", true), Carried::Yes);
+        assert_eq!(compare(Match::Eq, "INV-2291", true), Carried::No);
+        assert_eq!(compare(Match::Eq, "INV-229", false), Carried::No);
+        assert_eq!(compare(Match::EqCi, "INV-229", false), Carried::Yes);
     }
 
     #[test]
     fn an_empty_name_matches_nothing() {
-        assert_eq!(carried(Match::Eq, &[String::new()], "", true).0, Compared::Other);
-        assert_eq!(carried(Match::Token, &["x".to_owned()], "", true).0, Compared::Other);
+        assert_eq!(compare(Match::Eq, &[String::new()], "", true).0, Carried::No);
+        assert_eq!(compare(Match::Token, &["x".to_owned()], "", true).0, Carried::No);
     }
 
     #[test]
