@@ -5,8 +5,12 @@ pub mod error;
 pub mod escalations;
 pub mod intents;
 pub mod journal;
+pub mod listing;
+pub mod pauses;
 pub mod queue;
 pub mod requests;
+pub mod story;
+pub mod tokens;
 pub mod witnesses;
 pub mod workers;
 
