@@ -1,7 +1,7 @@
 //! `settled check`.
 
 use super::{
-    Context,
+    context::Context,
     exit::{Exit, Failure},
 };
 use crate::config::{

@@ -5,43 +5,46 @@
 
 mod arguments;
 mod check;
+mod context;
+mod destinations;
 pub mod exit;
+mod intents;
+mod ledger;
 mod output;
+mod pauses;
+mod story;
+mod tokens;
 
 pub use arguments::{Cli, Command};
+use context::Context;
 use exit::{Exit, Failure};
-use output::Output;
-
-use crate::config::{self, ConfigErrors, Settings};
 
 /// Reads the command line; prints help or a usage error and ends the process where clap says so.
 pub fn parse() -> Cli {
     clap::Parser::parse()
 }
 
-/// What every command may need.
-struct Context {
-    cli_config: Option<std::path::PathBuf>,
-    out: Output,
-}
-
-impl Context {
-    fn config_path(&self) -> std::path::PathBuf {
-        self.cli_config.clone().unwrap_or_else(config::load::default_path)
-    }
-
-    fn settings(&self) -> Result<Settings, ConfigErrors> {
-        config::load(&self.config_path())
-    }
+/// Says an error and its causes on stderr.
+pub fn complain(error: &anyhow::Error) {
+    output::complain(error);
 }
 
 /// Runs a command that reads or writes the ledger or the files. `None`: it is for the daemon or the demonstration.
 pub async fn run(cli: &Cli) -> Option<Exit> {
-    let context = Context { cli_config: cli.config.clone(), out: Output { json: cli.json } };
+    let context = Context::new(cli);
     let result = match &cli.command {
+        Command::Serve { .. } => return None,
+        #[cfg(feature = "demo")]
+        Command::Demo(_) => return None,
         Command::Check => check::run(&context),
-        Command::Serve { .. } | Command::Demo(_) => return None,
-        _ => todo!(),
+        Command::Migrate => ledger::migrate(&context).await,
+        Command::Show { intent, tenant } => intents::show(&context, intent, tenant.as_deref()).await,
+        Command::List(list) => intents::list(&context, list).await,
+        Command::Destinations(which) => destinations::run(&context, which).await,
+        Command::Tokens(which) => tokens::run(&context, which).await,
+        Command::Pause { scope, reason } => pauses::pause(&context, scope, reason).await,
+        Command::Resume { scope } => pauses::resume(&context, scope).await,
+        Command::Enqueue(_) | Command::Cancel { .. } | Command::Producers(_) => todo!(),
     };
     Some(result.unwrap_or_else(|Failure { exit, error }| {
         output::complain(&error);

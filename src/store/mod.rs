@@ -6,6 +6,7 @@ pub mod escalations;
 pub mod intents;
 pub mod journal;
 pub mod listing;
+pub mod migrations;
 pub mod pauses;
 pub mod queue;
 pub mod requests;
