@@ -6,8 +6,13 @@ pub mod escalations;
 pub mod generations;
 pub mod intents;
 pub mod journal;
+pub mod listing;
+pub mod migrations;
+pub mod pauses;
 pub mod queue;
 pub mod requests;
+pub mod story;
+pub mod tokens;
 pub mod witnesses;
 pub mod workers;
 
