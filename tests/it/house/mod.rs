@@ -1,1 +1,3 @@
-//! (being written)
+//! The house itself: fakes, layers, examples.
+
+mod fakes;
