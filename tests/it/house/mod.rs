@@ -1,3 +1,4 @@
 //! The house itself: fakes, layers, examples.
 
+mod cluster;
 mod fakes;
