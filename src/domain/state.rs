@@ -78,14 +78,15 @@ impl State {
     pub fn may_become(self, next: Self) -> bool {
         use State::{Abandoned, Cancelled, Failed, Held, InFlight, Pending, Sent, Unknown};
         match self {
-            Held => matches!(next, Pending | Cancelled | Sent | Failed),
-            Pending => matches!(next, InFlight | Cancelled | Failed | Sent | Unknown),
+            Held => matches!(next, Pending | Cancelled | Sent | Failed | Unknown | Abandoned),
+            Pending => matches!(next, Held | InFlight | Cancelled | Failed | Sent | Unknown | Abandoned),
             InFlight => matches!(next, Sent | Failed | Pending | Unknown | Cancelled | Abandoned),
-            Unknown => matches!(next, Sent | Pending | Failed | Abandoned | Cancelled | InFlight),
-            Failed => matches!(next, Pending | Held | Sent | Unknown | Cancelled),
-            Cancelled => matches!(next, Sent | Unknown | Pending),
-            Abandoned => matches!(next, Sent | Unknown | Failed | Cancelled | Pending),
-            Sent => matches!(next, Unknown | Failed | Pending),
+            Unknown => matches!(next, Held | Sent | Pending | Failed | Abandoned | Cancelled | InFlight),
+            // What has ended moves on by evidence, and by a person who sends again or withdraws a statement.
+            Failed => matches!(next, Pending | Held | Sent | Unknown | Cancelled | Abandoned),
+            Cancelled => matches!(next, Held | Sent | Unknown | Pending | Abandoned),
+            Abandoned => matches!(next, Held | Sent | Unknown | Failed | Cancelled | Pending),
+            Sent => matches!(next, Held | Unknown | Failed | Pending | Cancelled | Abandoned),
         }
     }
 }
