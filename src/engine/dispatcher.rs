@@ -26,6 +26,7 @@ use crate::{
     failpoint::failpoint,
     store::{
         self,
+        attempts::AttemptRow,
         error::StoreError,
         queue::{Batch, Picked},
     },
@@ -144,10 +145,14 @@ impl Dispatcher {
         let mut batch = Batch::default();
         let mut claims = Vec::with_capacity(picked.len());
         for pick in picked {
-            if pick.attempt > 0 && !self.proofs_hold(&mut tx, served, &pick).await? {
-                continue;
+            let mut earlier_bytes = false;
+            if pick.attempt > 0 {
+                let Some(doubted) = self.proofs_hold(&mut tx, served, &pick).await? else { continue };
+                earlier_bytes = doubted;
             }
-            let Some(claim) = self.prepare(served, pick, deadline, lease_until, &mut batch) else { continue };
+            let Some(claim) = self.prepare(served, pick, earlier_bytes, deadline, lease_until, &mut batch) else {
+                continue;
+            };
             claims.push(claim);
         }
         let replay_until =
@@ -164,12 +169,19 @@ impl Dispatcher {
         Ok(claims)
     }
 
-    /// A second attempt needs an unexpired proof for every earlier ambiguous one; otherwise it goes back to be asked about.
-    async fn proofs_hold(&self, conn: &mut PgConnection, served: &Served, pick: &Picked) -> Result<bool, StoreError> {
+    /// A second attempt needs an unexpired proof for every earlier ambiguous one; otherwise it goes back to be asked about
+    /// (`None`). `Some` says whether there was such an earlier one.
+    async fn proofs_hold(
+        &self,
+        conn: &mut PgConnection,
+        served: &Served,
+        pick: &Picked,
+    ) -> Result<Option<bool>, StoreError> {
         let policy = served.policy();
-        let Some(case) = Case::lock(conn, pick.id, self.sending.clock.sql_now()).await? else { return Ok(false) };
+        let Some(case) = Case::lock(conn, pick.id, self.sending.clock.sql_now()).await? else { return Ok(None) };
         if case.fold_at(&policy, after(case.intent.now, PROOF_MARGIN)).state == State::Pending {
-            return Ok(true);
+            let doubted = |a: &AttemptRow| matches!(a.attempt.outcome, Some(Outcome::Ambiguous { .. }));
+            return Ok(Some(case.attempts.iter().any(doubted)));
         }
         let actor = format!("dispatcher@{}", self.sending.worker);
         let mut cause = Cause::of(&actor);
@@ -177,13 +189,14 @@ impl Dispatcher {
         let mut stale = case;
         stale.intent.now = after(stale.intent.now, PROOF_MARGIN);
         settle(conn, &stale, &policy, &cause).await?;
-        Ok(false)
+        Ok(None)
     }
 
     fn prepare(
         &self,
         served: &Served,
         pick: Picked,
+        earlier_bytes: bool,
         deadline: Deadline,
         lease_until: chrono::DateTime<chrono::Utc>,
         batch: &mut Batch,
@@ -210,6 +223,7 @@ impl Dispatcher {
             occurrence: pick.occurrence,
             recipient: pick.recipient,
             attempt: pick.attempt + 1,
+            earlier_bytes,
             created_at: pick.created_at,
             payload: pick.payload,
         };

@@ -17,6 +17,7 @@ use crate::{
     clock::Clock,
     domain::{
         backoff,
+        evidence::AttemptKind,
         outcome::{Ended, Outcome, Proof, Report},
         reason::Reason,
     },
@@ -296,7 +297,12 @@ pub async fn record(
     let Some(case) = Case::lock(conn, finished.intent_id, at).await? else { return Ok(None) };
     let mut cause = Cause::of(actor);
     cause.appended = 1;
-    cause.not_before = Some(not_before(&case, finished, policy));
+    let not_before = not_before(&case, finished, policy);
+    cause.not_before = Some(not_before);
+    if case.attempt(finished.attempt).is_some_and(|a| a.attempt.kind == AttemptKind::Replay) {
+        // A replay that settled nothing must not be followed by the next one at once.
+        cause.ask_at = Some(not_before);
+    }
     cause.detail = finished.ended.report.cause.clone();
     let moved = settle(conn, &case, policy, &cause).await?;
     Ok(Some(moved))
