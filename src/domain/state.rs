@@ -333,5 +333,23 @@ fn holds_effect(history: &History<'_>, state: State) -> bool {
     }
 }
 
+/// What the column `holds_effect` becomes by a move; `taken`: another intent holds the effect now.
+///
+/// `None`: the move would need an effect that somebody else has taken meanwhile. Only an act of a person can come to that
+/// (send again, or the retraction of an "absent"), and it is refused: "re-requested as X". An effect that was *seen* is
+/// written whoever holds it by now, and is taken back where it is free, or a repeat would be accepted after it.
+pub fn holds_after(folded: &Folded, holds_now: bool, taken: bool) -> Option<bool> {
+    match folded.state {
+        State::Sent => Some(holds_now || !taken),
+        State::Held
+        | State::Pending
+        | State::InFlight
+        | State::Failed
+        | State::Unknown
+        | State::Cancelled
+        | State::Abandoned => (!folded.holds_effect || holds_now || !taken).then_some(folded.holds_effect),
+    }
+}
+
 #[cfg(test)]
 mod tests;

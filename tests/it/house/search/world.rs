@@ -5,7 +5,7 @@ use settled::domain::{
     evidence::{Attempt, AttemptKind, Statement, Verdict},
     intent::InDoubt,
     outcome::{DoubtKind, Outcome, Proof},
-    state::{Asked, Folded, History, State, fold},
+    state::{Asked, Folded, History, State, fold, holds_after},
 };
 
 /// What a search may do, and which rules it runs under.
@@ -238,18 +238,11 @@ impl World {
         let row = &mut self.rows[intent];
         let (from, to) = (row.state, folded.state);
         let ended_by_person = matches!(to, State::Abandoned | State::Cancelled) && row.words.contains(&Word::Cancelled);
-        let needs = folded.holds_effect && !(rules.free_on_cancel && ended_by_person);
-        // An effect that is seen is written whoever holds the column by now; it takes the column back where it is free.
-        row.holds = match to {
-            State::Sent => row.holds || free,
-            _ if needs && !free => return false,
-            State::Held
-            | State::Pending
-            | State::InFlight
-            | State::Failed
-            | State::Unknown
-            | State::Cancelled
-            | State::Abandoned => needs,
+        row.holds = if rules.free_on_cancel && ended_by_person {
+            false
+        } else {
+            let Some(holds) = holds_after(&folded, row.holds, !free) else { return false };
+            holds
         };
         if from != to && !from.may_become(to) {
             self.illegal = Some((from, to));
