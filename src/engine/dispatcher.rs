@@ -12,7 +12,7 @@ use super::{
     folding::{Case, Cause, after, settle},
     results::Finished,
     runner::{Progress, Step},
-    self_stop::{Deadline, SelfStop},
+    self_stop::{Allowance, SelfStop},
 };
 use crate::{
     channels::Prepared,
@@ -30,6 +30,7 @@ use crate::{
         error::StoreError,
         queue::{Batch, Picked},
     },
+    telemetry::metrics::Metrics,
 };
 
 /// A proof of absence must outlive the claim by this much.
@@ -54,6 +55,8 @@ pub struct Sending {
     pub results: mpsc::Sender<Finished>,
     /// Running sends.
     pub tracker: TaskTracker,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
     /// At most so many claims at once.
     pub batch: usize,
 }
@@ -62,7 +65,7 @@ pub struct Sending {
 pub struct Claim {
     pub(super) outgoing: Outgoing,
     pub(super) token: Uuid,
-    pub(super) deadline: Deadline,
+    pub(super) allowance: Allowance,
     pub(super) lease_until: chrono::DateTime<chrono::Utc>,
     pub(super) claimed_at: chrono::DateTime<chrono::Utc>,
     pub(super) prepared: Result<Prepared, crate::channels::Unsupported>,
@@ -132,7 +135,7 @@ impl Dispatcher {
     async fn claim(&self, served: &Arc<Served>, wanted: usize) -> Result<Vec<Claim>, StoreError> {
         let s = &self.sending;
         let lease = served.config.lease();
-        let deadline = Deadline::before_claim(&*s.clock, lease);
+        let allowance = Allowance::before_claim(&*s.clock, lease);
         let mut tx = s.pool.begin().await?;
         store::durable(&mut tx).await?;
         let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
@@ -150,7 +153,7 @@ impl Dispatcher {
                 let Some(doubted) = self.proofs_hold(&mut tx, served, &pick).await? else { continue };
                 earlier_bytes = doubted;
             }
-            let Some(claim) = self.prepare(served, pick, earlier_bytes, deadline, lease_until, &mut batch) else {
+            let Some(claim) = self.prepare(served, pick, earlier_bytes, allowance, lease_until, &mut batch) else {
                 continue;
             };
             claims.push(claim);
@@ -197,7 +200,7 @@ impl Dispatcher {
         served: &Served,
         pick: Picked,
         earlier_bytes: bool,
-        deadline: Deadline,
+        allowance: Allowance,
         lease_until: chrono::DateTime<chrono::Utc>,
         batch: &mut Batch,
     ) -> Option<Claim> {
@@ -234,7 +237,7 @@ impl Dispatcher {
         batch.keys.push(key);
         batch.kids.push(kid);
         batch.digests.push(prepared.as_ref().map_or_else(|_| Vec::new(), |p| p.digest.to_vec()));
-        Some(Claim { outgoing, token, deadline, lease_until, claimed_at: pick.now, prepared })
+        Some(Claim { outgoing, token, allowance, lease_until, claimed_at: pick.now, prepared })
     }
 
     async fn give_back(&self, destination: &str, claims: Vec<Claim>) {
@@ -264,13 +267,13 @@ impl Step for Dispatcher {
 
 /// One attempt, from the prepared message to its result. Runs as a task of its own.
 pub(super) async fn send(sending: &Sending, served: &Served, claim: Claim, slot: OwnedSemaphorePermit) {
-    let Claim { outgoing, token, deadline, lease_until, claimed_at, prepared } = claim;
+    let Claim { outgoing, token, allowance, lease_until, claimed_at, prepared } = claim;
     let (digest, ended) = match prepared {
         Err(unsupported) => (None, refused_here(&unsupported)),
         Ok(prepared) => {
             let gate = Arc::new(SelfStop {
                 clock: Arc::clone(&sending.clock),
-                deadline,
+                allowance,
                 pool: sending.pool.clone(),
                 intent_id: outgoing.intent_id,
                 attempt: outgoing.attempt,

@@ -13,6 +13,7 @@
 //!
 //! All of them go through [`folding`]: lock the row, read all evidence, fold, write.
 
+pub mod admission;
 pub mod decider;
 pub mod dispatcher;
 pub mod fleet;

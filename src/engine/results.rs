@@ -23,6 +23,7 @@ use crate::{
     },
     failpoint::failpoint,
     store::{self, error::StoreError, journal::Entry, queue::SentBatch, witnesses::Witness},
+    telemetry::metrics::Metrics,
 };
 
 /// An attempt that ended, on its way into the ledger.
@@ -99,6 +100,8 @@ pub struct Recorder {
     pub worker: Uuid,
     /// Wakes the dispatcher, the reconciler and whoever waits for a result.
     pub wake: Arc<Notify>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
     witnessed: HashMap<String, Duration>,
 }
 
@@ -111,8 +114,15 @@ const WITNESS_EVERY: Duration = Duration::from_millis(500);
 
 impl Recorder {
     /// A recorder.
-    pub fn new(pool: PgPool, fleet: Arc<Fleet>, clock: Arc<dyn Clock>, worker: Uuid, wake: Arc<Notify>) -> Self {
-        Self { pool, fleet, clock, worker, wake, witnessed: HashMap::new() }
+    pub fn new(
+        pool: PgPool,
+        fleet: Arc<Fleet>,
+        clock: Arc<dyn Clock>,
+        worker: Uuid,
+        wake: Arc<Notify>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { pool, fleet, clock, worker, wake, metrics, witnessed: HashMap::new() }
     }
 
     /// Writes until every sender is gone. A failing write is tried again: what is in hand must not be lost while the
@@ -247,7 +257,8 @@ impl Recorder {
             cause = report.cause.as_deref(),
             "attempt ended"
         );
-        crate::telemetry::metrics::attempt(&finished.destination, finished.ended.outcome.as_str());
+        let seconds = std::time::Duration::from_millis(report.millis).as_secs_f64();
+        self.metrics.attempt(&finished.destination, finished.ended.outcome.as_str(), seconds);
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
     clock::Clock,
     domain::{reason::Reason, state::State},
     store::{self, error::StoreError},
+    telemetry::metrics::Metrics,
 };
 
 /// At most so many in one step.
@@ -29,13 +30,21 @@ pub struct Sweeper {
     clock: Arc<dyn Clock>,
     worker: Uuid,
     near: Duration,
+    metrics: Arc<Metrics>,
     walked_to: Uuid,
 }
 
 impl Sweeper {
     /// A sweeper; `near` is how long before a deadline people are told.
-    pub fn new(pool: PgPool, fleet: Arc<Fleet>, clock: Arc<dyn Clock>, worker: Uuid, near: Duration) -> Self {
-        Self { pool, fleet, clock, worker, near, walked_to: Uuid::nil() }
+    pub fn new(
+        pool: PgPool,
+        fleet: Arc<Fleet>,
+        clock: Arc<dyn Clock>,
+        worker: Uuid,
+        near: Duration,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { pool, fleet, clock, worker, near, metrics, walked_to: Uuid::nil() }
     }
 
     async fn expire(&self, id: Uuid) -> Result<bool, StoreError> {
@@ -79,9 +88,9 @@ impl Sweeper {
         let (orphans, last) = store::queue::orphans(&mut conn, self.walked_to, WALK).await?;
         drop(conn);
         self.walked_to = last.unwrap_or_default();
+        self.metrics.stranded(i64::try_from(orphans.len()).unwrap_or(i64::MAX));
         for id in &orphans {
             tracing::error!(intent.id = %id, "an unsettled intent has no queue row; it is put back");
-            crate::telemetry::metrics::orphan();
             let mut tx = self.pool.begin().await?;
             if let Some(case) = Case::lock(&mut tx, *id, self.clock.sql_now()).await? {
                 let policy = self.fleet.policy(&case.intent.destination);

@@ -31,6 +31,7 @@ use crate::{
     failpoint::failpoint,
     look_up::LookUp,
     store::{self, error::StoreError, journal::Entry},
+    telemetry::metrics::Metrics,
 };
 
 /// Questions under way at the same time.
@@ -170,7 +171,7 @@ impl Reconciler {
         let Some(case) = Case::lock(&mut tx, case.intent.id, at).await? else { return Ok(()) };
         let moved = self.place(&mut tx, &case, &doubt, &judged).await?;
         tx.commit().await?;
-        tell(&case, attempt, &judged, pages, &moved);
+        tell(&self.sending.metrics, &case, attempt, &judged, pages, &moved);
         Ok(())
     }
 
@@ -270,7 +271,7 @@ fn words(verdict: &Verdict) -> String {
     }
 }
 
-fn tell(case: &Case, attempt: i32, judged: &Judged, pages: u32, moved: &Moved) {
+fn tell(metrics: &Metrics, case: &Case, attempt: i32, judged: &Judged, pages: u32, moved: &Moved) {
     let verdict = match &judged.verdict {
         Verdict::Found { .. } => "found",
         Verdict::Duplicate { .. } => "duplicate",
@@ -279,7 +280,7 @@ fn tell(case: &Case, attempt: i32, judged: &Judged, pages: u32, moved: &Moved) {
         Verdict::Conflict { .. } => "conflict",
         Verdict::Inconclusive { .. } => "inconclusive",
     };
-    crate::telemetry::metrics::look_up(&case.intent.destination, verdict);
+    metrics.look_up(&case.intent.destination, verdict);
     tracing::info!(
         intent.id = %case.intent.id,
         intent.reference = %case.intent.reference,

@@ -13,7 +13,7 @@ use crate::{
         dispatcher::{self, Claim, Sending},
         folding::{Case, after},
         placement,
-        self_stop::Deadline,
+        self_stop::Allowance,
     },
     store::{self, attempts::Opening, error::StoreError},
 };
@@ -31,7 +31,7 @@ pub(super) async fn start(sending: &Sending, doubt: &Doubt, config: &Destination
     };
     let Some(replay_until) = first.replay_until else { return Ok(false) };
     let Ok(slot) = Arc::clone(&served.slots).try_acquire_owned() else { return Ok(false) };
-    let deadline = Deadline::before_claim(&*sending.clock, served.config.lease());
+    let allowance = Allowance::before_claim(&*sending.clock, served.config.lease());
     let mut tx = sending.pool.begin().await?;
     store::durable(&mut tx).await?;
     let Some(case) = Case::lock(&mut tx, doubt.case.intent.id, sending.clock.sql_now()).await? else {
@@ -65,8 +65,8 @@ pub(super) async fn start(sending: &Sending, doubt: &Doubt, config: &Destination
     };
     store::attempts::open(&mut tx, &opening).await?;
     tx.commit().await?;
-    let deadline = deadline.no_longer_than(left);
-    let claim = Claim { outgoing, token, deadline, lease_until, claimed_at: now, prepared: Ok(prepared) };
+    let allowance = allowance.no_longer_than(left);
+    let claim = Claim { outgoing, token, allowance, lease_until, claimed_at: now, prepared: Ok(prepared) };
     let (sending, served) = (sending.clone(), Arc::clone(served));
     sending.tracker.clone().spawn(async move { dispatcher::send(&sending, &served, claim, slot).await });
     Ok(true)
@@ -87,6 +87,7 @@ async fn outgoing(conn: &mut sqlx::PgConnection, case: &Case) -> Result<Option<O
         occurrence: intent.occurrence,
         recipient: intent.recipient.clone(),
         attempt: intent.attempt + 1,
+        earlier_bytes: true,
         created_at: intent.created_at,
         payload,
     }))

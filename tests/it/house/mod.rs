@@ -1,5 +1,7 @@
-//! What the house keeps: one direction of imports, its style, and a search for interleavings that would break a promise.
+//! What the house keeps: its layers and style, a search for interleavings that would break a promise, fakes, examples.
 
+mod cluster;
+mod fakes;
 mod layering;
 mod search;
 mod style;
