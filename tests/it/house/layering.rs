@@ -18,7 +18,9 @@ fn may_know(module: &str) -> Option<BTreeSet<&'static str>> {
     let below_surfaces = || with(&[ADAPTERS, &["store", "engine"]].concat());
     Some(match module {
         "domain" => BTreeSet::new(),
-        "config" | "clock" | "telemetry" | "failpoint" | "lifecycle" => BTreeSet::from(["domain"]),
+        "config" | "clock" | "failpoint" | "lifecycle" => BTreeSet::from(["domain"]),
+        // It is told its settings and measures by the clock; neither knows it.
+        "telemetry" => BTreeSet::from(["domain", "config", "clock"]),
         "store" | "channels" => with(&[]),
         // The wire (counted stream, guard, one exchange) lives with the channels and serves whoever asks and calls as well.
         "look_up" | "alerts" => with(&["channels"]),

@@ -3,5 +3,6 @@
 mod cluster;
 mod fakes;
 mod layering;
+mod legal_moves;
 mod search;
 mod style;
