@@ -170,7 +170,14 @@ pub async fn write_move(conn: &mut PgConnection, m: &Move<'_>) -> Result<(), Sto
         m.story,
     )
     .fetch_one(conn)
-    .await?;
+    .await
+    .map_err(|error| match &error {
+        // Somebody took the effect between our look and our write: look again.
+        sqlx::Error::Database(e) if e.constraint() == Some("intents_effect") => {
+            StoreError::Moved { what: "effect", row: m.from.id }
+        }
+        _ => StoreError::Database(error),
+    })?;
     one(u64::try_from(written).unwrap_or(0), "intent", m.from.id)
 }
 
