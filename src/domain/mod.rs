@@ -10,4 +10,5 @@ pub mod intent;
 pub mod key;
 pub mod outcome;
 pub mod question;
+pub mod reason;
 pub mod state;
