@@ -273,7 +273,7 @@ begin
       case when c.reference <> i.reference then '/reference' end,
       case when c.occurrence <> i.occurrence then '/occurrence' end,
       case when c.recipient <> i.recipient then '/payload/to' end], null)
-    || array(select d from settled.differences(earlier::json, now_given::json, '/payload', sets) d where earlier is not null limit 32);
+    || array(select d from settled.differences(earlier::json, now_given::json, '/payload', sets) d where stored.body is not null limit 32);
   same := cardinality(pointers) = 0;
 end $$;
 comment on function settled.compare(settled.call, settled.intents) is 'Whether a call means what an intent means; null where the payload is purged. Pointers of what differs.';
