@@ -57,9 +57,6 @@ pub async fn run(smtp: &Smtp, mail: &Mail, outgoing: &Outgoing, gate: Arc<dyn Ga
     };
     attempt.report.cause = None;
     let outcome = attempt.converse(&body).await.unwrap_or_else(|ended| ended);
-    if attempt.report.stage >= Stage::Body {
-        attempt.report.bytes_handed = attempt.counter.since_mark();
-    }
     attempt.report.millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     Ended { outcome, report: attempt.report }
 }
@@ -90,6 +87,9 @@ impl Attempt<'_> {
             Ok(()) => self.message(&mut talk, body).await,
             Err(ended) => Err(ended),
         };
+        if self.report.stage >= Stage::Body {
+            self.report.bytes_handed = self.counter.since_mark();
+        }
         // A definite reply ends the conversation in order; everything else resets it, which is what dropping does.
         if self.report.code.is_some() && definite(&talked) {
             talk.part().await;

@@ -204,7 +204,7 @@ async fn the_dot_is_not_written_when_the_gate_says_no() {
         assert_eq!(gate.asked(), 1);
         let heard = relay.heard().await;
         assert!(!heard.dot);
-        assert!(!heard.data.ends_with(b"."));
+        assert!(!heard.data.ends_with(b"\r\n"));
     }
 }
 

@@ -103,7 +103,7 @@ fn what_is_sent_can_be_read_back_as_it_was_given() {
     assert_eq!(header("Subject").as_deref(), Some("Rechnung für März INV-2291"));
     assert_eq!(header("X-Campaign").as_deref(), Some("spring"));
     assert_eq!(header("Reply-To").as_deref(), Some("answers@example.test"));
-    assert_eq!(header("From").as_deref(), Some("\"Billing, Example\" <billing@example.test>"));
+    assert_eq!(header("From").as_deref(), Some("Billing, Example <billing@example.test>"));
     assert_eq!(parsed.subparts.len(), 2);
     let alternatives = &parsed.subparts[0].subparts;
     assert_eq!(alternatives[0].get_body().unwrap().trim_end(), "Grüße");

@@ -29,8 +29,6 @@ pub enum Act {
     Silent,
     /// In the message: reads so many bytes and closes with a reset.
     ResetAfter(usize),
-    /// In the message: reads so many bytes, says this and reads no further.
-    SayAfter(usize, String),
 }
 
 /// What it heard in one conversation.
@@ -193,8 +191,10 @@ impl Script {
                 "RCPT" => self.answer(&mut wire, "RCPT", "250 2.1.5 Ok").await?,
                 "DATA" => {
                     self.answer(&mut wire, "DATA", "354 go on").await?;
-                    self.message(&mut wire, heard).await?;
-                    self.answer(&mut wire, "dot", "250 2.0.0 Ok: queued as 4F2A31C0D2").await?;
+                    if !matches!(self.acts.get("DATA"), Some(Act::Say(_))) {
+                        self.message(&mut wire, heard).await?;
+                        self.answer(&mut wire, "dot", "250 2.0.0 Ok: queued as 4F2A31C0D2").await?;
+                    }
                 }
                 "QUIT" => {
                     let _gone = wire.write_all(b"221 bye\r\n").await;
@@ -208,7 +208,7 @@ impl Script {
     async fn message(&self, wire: &mut Box<dyn Wire>, heard: &Mutex<Heard>) -> Result<(), Over> {
         let mut buffer = [0_u8; 4096];
         let stop = match self.acts.get("body") {
-            Some(Act::ResetAfter(n) | Act::SayAfter(n, _)) => *n,
+            Some(Act::ResetAfter(n)) => *n,
             Some(Act::Silent) => {
                 std::future::pending::<()>().await;
                 0
@@ -230,13 +230,6 @@ impl Script {
                 break;
             }
         }
-        if let Some(Act::SayAfter(_, text)) = self.acts.get("body") {
-            wire.write_all(format!("{text}\r\n").as_bytes()).await?;
-            // Leaves what follows unread until the sender gives up.
-            let mut rest = Vec::new();
-            wire.read_to_end(&mut rest).await?;
-            heard.lock().unwrap().data.extend_from_slice(&rest);
-        }
         Err(Over)
     }
 
@@ -256,7 +249,7 @@ impl Script {
                 let _lost = wire.read_to_end(&mut rest).await;
                 return Err(Over);
             }
-            Some(Act::ResetAfter(_) | Act::SayAfter(..)) => unreachable!("only in the message"),
+            Some(Act::ResetAfter(_)) => unreachable!("only in the message"),
         }
         Ok(())
     }
