@@ -1,1 +1,4 @@
-//! (being written)
+//! Asking, at the wire.
+
+mod imap;
+mod imap_real;
