@@ -93,11 +93,14 @@ async fn serve(
     commands: &mut Vec<String>,
 ) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
-    let greeting = match fault {
-        Fault::Html => "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>\r\n",
-        Fault::PreAuth => "* PREAUTH welcome\r\n",
-        Fault::Silent => "",
-        _ => "* OK [CAPABILITY IMAP4rev1] ready\r\n",
+    let greeting = if *fault == Fault::Html {
+        "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>\r\n"
+    } else if *fault == Fault::PreAuth {
+        "* PREAUTH welcome\r\n"
+    } else if *fault == Fault::Silent {
+        ""
+    } else {
+        "* OK [CAPABILITY IMAP4rev1] ready\r\n"
     };
     stream.write_all(greeting.as_bytes()).await?;
     let mut line = String::new();
@@ -142,10 +145,11 @@ fn fetch(command: &str, messages: &[Stored], fault: &Fault, said: &mut Vec<u8>) 
     let (low, high) = set.split_once(':').unwrap();
     let low: u32 = low.parse().unwrap();
     let high = if high == "*" { u32::MAX } else { high.parse().unwrap() };
-    match fault {
-        Fault::FetchEnds(status) => return (status, false),
-        Fault::Expunges => said.extend_from_slice(b"* 1 EXPUNGE\r\n"),
-        _ => {}
+    if let Fault::FetchEnds(status) = fault {
+        return (status, false);
+    }
+    if *fault == Fault::Expunges {
+        said.extend_from_slice(b"* 1 EXPUNGE\r\n");
     }
     // Somebody else reads a message meanwhile: a report that answers no question.
     said.extend_from_slice(b"* 1 FETCH (FLAGS (\\Seen))\r\n");
