@@ -1,8 +1,21 @@
 //! Configuration: `settled.toml` and `SETTLED__SECTION__KEY`. Plain data; every layer above `domain` may read it.
+//!
+//! [`load`] reads and merges, [`settings`] says what there is, [`rules`] refuses what cannot work, [`check`] tells a person
+//! about all of it. `deploy/settled.example.toml` is the commented reference.
 
+pub mod access;
+pub mod check;
 pub mod destination;
+pub mod keys;
+pub mod load;
+pub mod retention;
+pub mod rules;
 pub mod secret;
+pub mod settings;
 pub mod template;
+
+pub use load::{ConfigError, ConfigErrors, load};
+pub use settings::Settings;
 
 /// An adapter cannot be built from a destination's settings. Names the setting and the rule it breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

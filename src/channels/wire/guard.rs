@@ -73,7 +73,7 @@ fn rule_v4(address: Ipv4Addr) -> Option<&'static str> {
     V4.iter()
         .find(|(net, len, _)| {
             let mask = u32::MAX << (32 - len);
-            bits & mask == Ipv4Addr::from_octets(*net).to_bits() & mask
+            bits & mask == u32::from_be_bytes(*net) & mask
         })
         .map(|(_, _, rule)| *rule)
 }

@@ -462,10 +462,13 @@ fn cause_of(error: &hyper::Error, counter: &Counter, flags: &Flags) -> Cause {
     while let Some(inner) = source {
         if let Some(io) = inner.downcast_ref::<std::io::Error>() {
             use std::io::ErrorKind as Kind;
-            return match io.kind() {
-                Kind::ConnectionReset | Kind::BrokenPipe | Kind::ConnectionAborted => Cause::Reset(io.to_string()),
-                Kind::UnexpectedEof => Cause::Eof,
-                _ => Cause::Io(io.to_string()),
+            let kind = io.kind();
+            return if matches!(kind, Kind::ConnectionReset | Kind::BrokenPipe | Kind::ConnectionAborted) {
+                Cause::Reset(io.to_string())
+            } else if kind == Kind::UnexpectedEof {
+                Cause::Eof
+            } else {
+                Cause::Io(io.to_string())
             };
         }
         source = inner.source();

@@ -1,6 +1,9 @@
-//! Sending, at the wire.
+//! Channels over a fake downstream: what was seen there, and what the channel says about it.
 
+pub mod cases_ssrf;
+pub mod fake;
 mod smtp;
 mod smtp_cases;
 mod smtp_render;
 mod smtp_tls;
+mod wire_exchange;

@@ -1,4 +1,8 @@
-//! Asking, at the wire.
+//! What a look-up says about a downstream.
 
+mod http;
+mod http_keyed;
+mod http_listing;
+mod http_settings;
 mod imap;
 mod imap_real;
