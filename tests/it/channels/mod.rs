@@ -6,4 +6,8 @@ mod cases_ssrf;
 pub mod conformance;
 pub mod fake;
 mod webhook;
+mod smtp;
+mod smtp_cases;
+mod smtp_render;
+mod smtp_tls;
 mod wire_exchange;

@@ -4,3 +4,5 @@ mod http;
 mod http_keyed;
 mod http_listing;
 mod http_settings;
+mod imap;
+mod imap_real;

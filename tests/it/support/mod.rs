@@ -2,5 +2,10 @@
 
 pub mod db;
 pub mod fragments;
+pub mod gates;
+pub mod imap_script;
+pub mod mail;
+pub mod mail_servers;
+pub mod relay;
 pub mod scripted;
 pub mod world;
