@@ -2,4 +2,5 @@
 
 pub mod cases_ssrf;
 pub mod fake;
+mod sms;
 mod wire_exchange;
