@@ -7,12 +7,18 @@ use settled::{
     channels::{Channel, sms::Sms, wire::AlwaysOpen},
     config::destination::Destination,
     domain::{
+        gate::BoxFuture,
         intent::Outgoing,
         outcome::{DoubtKind, Ended, Outcome, Proof, Stage},
     },
 };
 use uuid::Uuid;
 
+use super::{
+    conformance::{Bench, FAULTS, Fault, Running, check},
+    fake::{Fake, reply},
+    webhook::{http_script, nobody, whole},
+};
 use crate::support::scripted::{Act, Scripted, json};
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -197,4 +203,36 @@ async fn a_report_does_not_repeat_text_or_recipient() {
     assert_eq!(ended.report.excerpt, None);
     let ended = echo(json!({ "error": "insufficient credit" })).await;
     assert!(ended.report.excerpt.unwrap().contains("insufficient credit"));
+}
+
+struct Provider;
+
+impl Bench for Provider {
+    fn start(&self, fault: Fault) -> BoxFuture<'_, Option<Running>> {
+        Box::pin(async move {
+            // A text is far smaller than the buffers of a connection: nothing can break in its middle.
+            if matches!(fault, Fault::ResetInBody | Fault::StallInBody) {
+                return None;
+            }
+            let accepted = reply("201 Created", r#"{"id":"SM1","status":"queued"}"#);
+            let fake = Arc::new(Fake::play([http_script(fault, &accepted)]).await);
+            let address = if fault == Fault::NobodyListens { nobody().await } else { fake.address };
+            let mut destination = destination(&format!("http://{address}"), json!({}));
+            destination.timeouts.reply = Duration::from_millis(300);
+            let count = Arc::clone(&fake);
+            Some(Running {
+                channel: Arc::new(Sms::build(&destination).unwrap()),
+                outgoing: outgoing("Invoice INV-2291 is due"),
+                taken: Box::new(move || whole(&count.seen())),
+                downstream: Box::new(fake),
+            })
+        })
+    }
+}
+
+#[tokio::test]
+async fn the_sms_channel_passes_the_conformance_table() {
+    for fault in FAULTS {
+        check(&Provider, fault).await;
+    }
 }
