@@ -11,7 +11,7 @@ mod pauses;
 pub mod problem;
 mod router;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use sqlx::PgPool;
 use tokio::{
@@ -22,14 +22,33 @@ use tokio::{
 use crate::{
     clock::Clock,
     config::retention::Windows,
+    engine::runner::Pulse,
     lifecycle::Shutdown,
-    telemetry::{metrics::Metrics, progress::Progress},
+    telemetry::metrics::{self, Metrics},
 };
 
 pub use router::router;
 
 /// Calls that may wait for an intent to settle at the same time; more than that are answered at once.
 const WAITERS: usize = 256;
+
+/// A loop that must come through now and then; a step that failed counts as well.
+#[derive(Debug, Clone)]
+pub struct Watched {
+    /// Its name.
+    pub name: &'static str,
+    /// When it last came through. It is beaten once before the loop starts.
+    pub pulse: Pulse,
+    /// Longest time without.
+    pub limit: Duration,
+}
+
+impl Watched {
+    /// It has not come through for too long.
+    pub fn is_stuck(&self, clock: &dyn Clock) -> bool {
+        self.pulse.age(clock) > self.limit
+    }
+}
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -39,9 +58,9 @@ pub struct AppState {
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Numbers.
-    pub metrics: Arc<Metrics>,
-    /// Steps of the loops.
-    pub progress: Progress,
+    pub metrics: &'static Metrics,
+    /// The loops of this process.
+    pub loops: Arc<Vec<Watched>>,
     /// Wakes the dispatcher after a commit.
     pub wake: Arc<Notify>,
     /// How long a repeat is recognised.
@@ -56,14 +75,23 @@ impl AppState {
     pub fn new(
         pool: PgPool,
         clock: Arc<dyn Clock>,
-        metrics: Arc<Metrics>,
-        progress: Progress,
+        loops: Vec<Watched>,
         wake: Arc<Notify>,
         windows: Windows,
         shutdown: Shutdown,
     ) -> Self {
+        let metrics = metrics::get();
         metrics.dedupe_window(i64::try_from(crate::config::retention::hours(windows.keys)).unwrap_or(i64::MAX));
-        Self { pool, clock, metrics, progress, wake, windows, shutdown, waiters: Arc::new(Semaphore::new(WAITERS)) }
+        Self {
+            pool,
+            clock,
+            metrics,
+            loops: Arc::new(loops),
+            wake,
+            windows,
+            shutdown,
+            waiters: Arc::new(Semaphore::new(WAITERS)),
+        }
     }
 }
 

@@ -227,3 +227,25 @@ pub async fn lapsed(
     .fetch_all(conn)
     .await?)
 }
+
+/// Whether an attempt is still the open one of an intent in flight.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn still_open(pool: &sqlx::PgPool, intent_id: Uuid, number: i32, token: Uuid) -> Result<bool, StoreError> {
+    Ok(sqlx::query_scalar!(
+        r#"-- attempts::still_open
+        select exists (
+            select from settled.attempts a join settled.intents i on i.id = a.intent_id
+             where a.intent_id = $1 and a.number = $2 and a.token = $3 and a.closed_at is null
+               and i.state = 'in_flight' and i.attempt = $2
+               and not exists (select from settled.pauses p where p.scope = 'all'
+                                or (p.scope = 'destination' and p.name = i.destination)
+                                or (p.scope = 'tenant' and p.name = i.tenant))) as "open!""#,
+        intent_id,
+        number,
+        token,
+    )
+    .fetch_one(pool)
+    .await?)
+}

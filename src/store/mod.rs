@@ -3,6 +3,7 @@
 pub mod attempts;
 pub mod error;
 pub mod escalations;
+pub mod generations;
 pub mod intents;
 pub mod journal;
 pub mod listing;
@@ -17,3 +18,12 @@ pub mod workers;
 
 /// The migrations, forward only.
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!();
+
+/// Makes the running transaction durable before its COMMIT is answered, whatever the role or database is set to.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn durable(conn: &mut sqlx::PgConnection) -> Result<(), error::StoreError> {
+    sqlx::query!("-- store::durable\nset local synchronous_commit = on").execute(conn).await?;
+    Ok(())
+}

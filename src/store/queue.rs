@@ -155,6 +155,8 @@ pub struct Batch {
     pub keys: Vec<String>,
     /// Their secrets.
     pub kids: Vec<String>,
+    /// Digests of the renderings; empty where nothing was rendered.
+    pub digests: Vec<Vec<u8>>,
 }
 
 /// Opens one attempt for each picked intent: state, lease, attempt and journal in one statement. Second half of a claim.
@@ -168,22 +170,25 @@ pub async fn open_attempts(
     generation: &str,
     now: DateTime<Utc>,
     lease_until: DateTime<Utc>,
+    replay_until: Option<DateTime<Utc>>,
 ) -> Result<u64, StoreError> {
     let opened = sqlx::query_scalar!(
         r#"-- queue::open_attempts
-        with c as (select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[]) as c(id, token, key, kid)),
+        with c as (select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $9::bytea[])
+                     as c(id, token, key, kid, digest)),
         i as (
             update settled.intents i
                set state = 'in_flight', attempt = i.attempt + 1, key = coalesce(i.key, c.key), kid = coalesce(i.kid, c.kid)
               from c where i.id = c.id and i.state = 'pending'
-            returning i.id, i.attempt, c.token),
+            returning i.id, i.attempt, c.token, c.digest),
         q as (
             update settled.queue q set leased_until = $8, token = i.token
               from i where q.intent_id = i.id
             returning q.intent_id),
         a as (
-            insert into settled.attempts (intent_id, number, kind, token, worker, generation, claimed_at, lease_until)
-            select i.id, i.attempt, 'send', i.token, $5, $6, $7, $8 from i),
+            insert into settled.attempts
+                (intent_id, number, kind, token, worker, generation, claimed_at, lease_until, digest, replay_until)
+            select i.id, i.attempt, 'send', i.token, $5, $6, $7, $8, nullif(i.digest, ''), $10 from i),
         j as (
             insert into settled.journal (intent_id, at, kind, attempt, actor, data)
             select i.id, $7, 'move', i.attempt, 'dispatcher@' || $5::uuid, '{"from": "pending", "to": "in_flight"}' from i)
@@ -196,6 +201,8 @@ pub async fn open_attempts(
         generation,
         now,
         lease_until,
+        &batch.digests,
+        replay_until,
     )
     .fetch_one(conn)
     .await?;
