@@ -20,11 +20,7 @@ use tokio::{
 };
 
 use crate::{
-    clock::Clock,
-    config::retention::Windows,
-    engine::runner::Pulse,
-    lifecycle::Shutdown,
-    telemetry::metrics::{self, Metrics},
+    clock::Clock, config::retention::Windows, engine::runner::Pulse, lifecycle::Shutdown, telemetry::metrics::Metrics,
 };
 
 pub use router::router;
@@ -58,7 +54,7 @@ pub struct AppState {
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Numbers.
-    pub metrics: &'static Metrics,
+    pub metrics: Arc<Metrics>,
     /// The loops of this process.
     pub loops: Arc<Vec<Watched>>,
     /// Wakes the dispatcher after a commit.
@@ -75,12 +71,12 @@ impl AppState {
     pub fn new(
         pool: PgPool,
         clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
         loops: Vec<Watched>,
         wake: Arc<Notify>,
         windows: Windows,
         shutdown: Shutdown,
     ) -> Self {
-        let metrics = metrics::get();
         metrics.dedupe_window(i64::try_from(crate::config::retention::hours(windows.keys)).unwrap_or(i64::MAX));
         Self {
             pool,

@@ -3,6 +3,7 @@
 //! [`load`] reads and merges, [`settings`] says what there is, [`rules`] refuses what cannot work, [`check`] tells a person
 //! about all of it. `deploy/settled.example.toml` is the commented reference.
 
+pub mod access;
 pub mod check;
 pub mod destination;
 pub mod keys;

@@ -267,3 +267,17 @@ pub async fn reopen(
     .await?;
     one(done.rows_affected(), "intent", id)
 }
+
+/// The reference as its first caller spelled it; what travels in the message.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn given_reference(conn: &mut PgConnection, id: Uuid) -> Result<Option<String>, StoreError> {
+    Ok(sqlx::query_scalar!(
+        "-- intents::given_reference
+        select reference from settled.requests where intent_id = $1 and verdict = 'accepted'",
+        id,
+    )
+    .fetch_optional(conn)
+    .await?)
+}

@@ -1,6 +1,7 @@
 //! Every SQL statement, one file a table. Functions take a connection, so a caller with a transaction can join.
 
 pub mod attempts;
+pub mod destinations;
 pub mod error;
 pub mod escalations;
 pub mod generations;
@@ -9,6 +10,7 @@ pub mod journal;
 pub mod listing;
 pub mod migrations;
 pub mod pauses;
+pub mod producers;
 pub mod queue;
 pub mod requests;
 pub mod story;

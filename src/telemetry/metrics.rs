@@ -1,10 +1,10 @@
 //! Every number there is, in one place. [`Metric`] is the closed list of names; [`Metrics`] holds the instruments.
 //!
 //! Labels are configured names and closed lists only: never a recipient, a reference, an intent or a run. Gauges about the
-//! ledger are written by one loop from `store::listing::health`; counters by whoever does the thing, through [`get`].
+//! ledger are written by one loop from `store::pauses::health`; counters by whoever does the thing.
 
 use std::sync::{
-    LazyLock,
+    Arc,
     atomic::{AtomicI64, AtomicU64},
 };
 
@@ -134,7 +134,7 @@ impl Metric {
 
 type Labels<const N: usize> = [(&'static str, String); N];
 
-/// The instruments; made once, reached through [`get`].
+/// The instruments. Made once; cheap to clone behind the `Arc`.
 pub struct Metrics {
     registry: Registry,
     attempts: Family<Labels<2>, Counter>,
@@ -157,19 +157,9 @@ pub struct Metrics {
     auth_failures: Family<Labels<1>, Counter>,
 }
 
-/// The instruments of this process.
-pub fn get() -> &'static Metrics {
-    static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
-    &METRICS
-}
-
-/// Counts an ended attempt.
-pub fn attempt(destination: &str, outcome: &str) {
-    get().attempt(destination, outcome);
-}
-
 impl Metrics {
-    fn new() -> Self {
+    /// Registers everything.
+    pub fn new() -> Arc<Self> {
         let mut this = Self {
             registry: Registry::default(),
             attempts: Family::default(),
@@ -215,7 +205,7 @@ impl Metrics {
             Metric::BuildInfo.help(),
             prometheus_client::metrics::info::Info::new([("version", env!("CARGO_PKG_VERSION"))]),
         );
-        this
+        Arc::new(this)
     }
 
     /// The OpenMetrics text.
@@ -229,12 +219,8 @@ impl Metrics {
     }
 
     /// An attempt ended.
-    pub fn attempt(&self, destination: &str, outcome: &str) {
+    pub fn attempt(&self, destination: &str, outcome: &str, seconds: f64) {
         self.attempts.get_or_create(&[("destination", destination.to_owned()), ("outcome", outcome.to_owned())]).inc();
-    }
-
-    /// It took so long from the claim.
-    pub fn attempt_took(&self, destination: &str, seconds: f64) {
         self.attempt_duration.get_or_create(&[("destination", destination.to_owned())]).observe(seconds);
     }
 

@@ -1,1 +1,4 @@
-//! (being written)
+//! The house itself: fakes, layers, examples.
+
+mod cluster;
+mod fakes;

@@ -12,6 +12,7 @@ use settled::{
     config::retention::Windows,
     lifecycle::Shutdown,
     store::tokens::{self, Kind, NewToken},
+    telemetry::metrics::Metrics,
 };
 use tokio::sync::Notify;
 use tower::ServiceExt;
@@ -68,7 +69,15 @@ impl Api {
         let day = std::time::Duration::from_secs(86_400);
         let windows = Windows { keys: day * 180, retries: day, look_back: day, callers: day };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let state = AppState::new(db.pool.clone(), clock, loops, Arc::new(Notify::new()), windows, Shutdown::new());
+        let state = AppState::new(
+            db.pool.clone(),
+            clock,
+            Metrics::new(),
+            loops,
+            Arc::new(Notify::new()),
+            windows,
+            Shutdown::new(),
+        );
         Self { router: api::router(state.clone()), state, db }
     }
 
