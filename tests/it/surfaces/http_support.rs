@@ -54,7 +54,7 @@ impl Answer {
         for member in ["title", "detail", "request_id"] {
             assert!(body[member].as_str().is_some_and(|text| !text.is_empty()), "{member} of {body}");
         }
-        assert_eq!(self.header("x-should-retry"), (status == 409).then_some("false"));
+        assert_eq!(self.header("x-should-retry"), (status == 409 || status == 422).then_some("false"));
         body
     }
 }
