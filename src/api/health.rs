@@ -20,15 +20,8 @@ use crate::{
 
 /// Progress of the loops. Never asks the database: restarting daemons does not bring Postgres back.
 pub(super) async fn live(State(state): State<AppState>) -> Response {
-    let loops: Vec<_> = state
-        .loops
-        .iter()
-        .map(|l| {
-            let age = l.pulse.age(&*state.clock);
-            json!({ "name": l.name, "seconds_ago": age.as_secs(), "stuck": l.is_stuck(&*state.clock) })
-        })
-        .collect();
-    let stuck = state.loops.iter().any(|l| l.is_stuck(&*state.clock));
+    let loops = state.progress.states();
+    let stuck = loops.iter().any(|l| l.stuck);
     let status = if stuck { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     (status, Json(json!({ "alive": !stuck, "loops": loops }))).into_response()
 }

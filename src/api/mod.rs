@@ -12,7 +12,7 @@ mod pauses;
 pub mod problem;
 mod router;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use sqlx::PgPool;
 use tokio::{
@@ -21,31 +21,16 @@ use tokio::{
 };
 
 use crate::{
-    clock::Clock, config::retention::Windows, engine::runner::Pulse, lifecycle::Shutdown, telemetry::metrics::Metrics,
+    clock::Clock,
+    config::retention::Windows,
+    lifecycle::Shutdown,
+    telemetry::{metrics::Metrics, progress::Progress},
 };
 
 pub use router::router;
 
 /// Calls that may wait for an intent to settle at the same time; more than that are answered at once.
 const WAITERS: usize = 256;
-
-/// A loop that must come through now and then; a step that failed counts as well.
-#[derive(Debug, Clone)]
-pub struct Watched {
-    /// Its name.
-    pub name: &'static str,
-    /// When it last came through. It is beaten once before the loop starts.
-    pub pulse: Pulse,
-    /// Longest time without.
-    pub limit: Duration,
-}
-
-impl Watched {
-    /// It has not come through for too long.
-    pub fn is_stuck(&self, clock: &dyn Clock) -> bool {
-        self.pulse.age(clock) > self.limit
-    }
-}
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -56,8 +41,8 @@ pub struct AppState {
     pub clock: Arc<dyn Clock>,
     /// Numbers.
     pub metrics: Arc<Metrics>,
-    /// The loops of this process.
-    pub loops: Arc<Vec<Watched>>,
+    /// Steps of the loops.
+    pub progress: Progress,
     /// Wakes the dispatcher after a commit.
     pub wake: Arc<Notify>,
     /// How long a repeat is recognised.
@@ -73,22 +58,13 @@ impl AppState {
         pool: PgPool,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
-        loops: Vec<Watched>,
+        progress: Progress,
         wake: Arc<Notify>,
         windows: Windows,
         shutdown: Shutdown,
     ) -> Self {
         metrics.dedupe_window(i64::try_from(crate::config::retention::hours(windows.keys)).unwrap_or(i64::MAX));
-        Self {
-            pool,
-            clock,
-            metrics,
-            loops: Arc::new(loops),
-            wake,
-            windows,
-            shutdown,
-            waiters: Arc::new(Semaphore::new(WAITERS)),
-        }
+        Self { pool, clock, metrics, progress, wake, windows, shutdown, waiters: Arc::new(Semaphore::new(WAITERS)) }
     }
 }
 

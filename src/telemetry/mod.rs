@@ -1,6 +1,7 @@
 //! What the daemon says about itself: log lines on stderr, numbers for Prometheus. Never payloads, recipients or secrets.
 
 pub mod metrics;
+pub mod progress;
 
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 

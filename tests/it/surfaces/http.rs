@@ -1,11 +1,11 @@
 //! The API: who is let in, how problems look, health.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::body::Body;
 use http::Request;
 use serde_json::json;
-use settled::{api::Watched, engine::runner::Pulse, store::tokens::Kind};
+use settled::{clock::TestClock, store::tokens::Kind};
 
 use super::http_support::{Api, request};
 
@@ -116,16 +116,19 @@ async fn the_request_id_is_the_callers_word_or_one_of_ours() {
 
 #[tokio::test]
 async fn livez_tells_of_stuck_loops_and_never_asks_the_database() {
-    let (fresh, stuck) = (Pulse::default(), Pulse::default());
-    fresh.beat(&settled::clock::SystemClock);
-    let watched = |name, pulse| Watched { name, pulse, limit: Duration::from_secs(60) };
-    let api = Api::with_loops(vec![watched("dispatcher", fresh.clone()), watched("reaper", stuck.clone())]).await;
+    let clock = Arc::new(TestClock::at(chrono::Utc::now()));
+    let api = Api::with_clock(clock.clone()).await;
+    for name in ["dispatcher", "reaper"] {
+        api.state.progress.watch(name, Duration::from_secs(60));
+    }
+    clock.advance(Duration::from_secs(61));
+    api.state.progress.tick("dispatcher");
     api.db.pool.close().await;
     let answer = api.get("/livez", "").await;
     assert_eq!(answer.status, 503);
     assert_eq!(answer.json()["loops"][0]["stuck"], false);
     assert_eq!(answer.json()["loops"][1]["stuck"], true);
-    stuck.beat(&settled::clock::SystemClock);
+    api.state.progress.tick("reaper");
     assert_eq!(api.get("/livez", "").await.status, 200);
     assert_eq!(api.get("/readyz", "").await.status, 503, "without a ledger it is alive, but not ready");
 }

@@ -7,12 +7,12 @@ use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use settled::{
-    api::{self, AppState, Watched},
+    api::{self, AppState},
     clock::{Clock, SystemClock},
     config::retention::Windows,
     lifecycle::Shutdown,
     store::tokens::{self, Kind, NewToken},
-    telemetry::metrics::Metrics,
+    telemetry::{metrics::Metrics, progress::Progress},
 };
 use tokio::sync::Notify;
 use tower::ServiceExt;
@@ -61,19 +61,19 @@ impl Answer {
 
 impl Api {
     pub(super) async fn new() -> Self {
-        Self::with_loops(Vec::new()).await
+        Self::with_clock(Arc::new(SystemClock)).await
     }
 
-    pub(super) async fn with_loops(loops: Vec<Watched>) -> Self {
+    pub(super) async fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let db = Database::new().await;
         let day = std::time::Duration::from_secs(86_400);
         let windows = Windows { keys: day * 180, retries: day, look_back: day, callers: day };
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let progress = Progress::new(Arc::clone(&clock));
         let state = AppState::new(
             db.pool.clone(),
             clock,
             Metrics::new(),
-            loops,
+            progress,
             Arc::new(Notify::new()),
             windows,
             Shutdown::new(),
