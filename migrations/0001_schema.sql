@@ -1,4 +1,13 @@
 -- The schema and everything that is configured rather than asked for.
+-- The canonical form needs NFC, which Postgres offers in UTF8 databases only.
+do $$
+begin
+  if current_setting('server_encoding') <> 'UTF8' then
+    raise exception 'settled needs a database with encoding UTF8, this one has %', current_setting('server_encoding')
+      using errcode = '0A000', hint = 'create database … template template0 encoding ''UTF8''';
+  end if;
+end $$;
+
 create schema settled;
 revoke all on schema settled from public;
 comment on schema settled is 'The ledger: requests, intents, attempts, evidence, decisions.';

@@ -191,3 +191,19 @@ create table settled.sightings (
 );
 create index sightings_key on settled.sightings (key);
 comment on table settled.sightings is 'Evidence that the downstream sent by itself: receipts, notifications, log lines.';
+
+create table settled.witnesses (
+  destination text not null,
+  generation  text not null,
+  intent_id   uuid not null references settled.intents (id),
+  started_at  timestamptz not null,
+  ended_at    timestamptz not null,
+  key         text not null,
+  reference   text not null,
+  occurrence  integer not null,
+  recipient   text not null,
+  account     text,
+  primary key (destination, generation, intent_id)
+);
+create index witnesses_by_time on settled.witnesses (destination, generation, started_at);
+comment on table settled.witnesses is 'A sample of sends known as sent by reply: the controls without which absence is not believed.';

@@ -1,1 +1,27 @@
-//! (being written)
+//! What moves an intent. One file moves one kind of transition:
+//!
+//! | file | moves |
+//! |---|---|
+//! | `admission` | nothing → held, pending |
+//! | `dispatcher` | pending → in_flight; pending → unknown where a proof went stale |
+//! | `results` | in_flight → sent, failed, pending, unknown, … by the fold |
+//! | `reaper` | in_flight → unknown, abandoned |
+//! | `reconciler` | unknown → sent, pending, failed, …; replays |
+//! | `sweeper` | held, pending → cancelled (deadline) |
+//! | `decider` | failed, … → pending (*send again*, when it binds) |
+//! | `resolution` | what people stated |
+//!
+//! All of them go through [`folding`]: lock the row, read all evidence, fold, write.
+
+pub mod admission;
+pub mod decider;
+pub mod dispatcher;
+pub mod fleet;
+pub mod folding;
+mod placement;
+pub mod reaper;
+pub mod reconciler;
+pub mod results;
+pub mod runner;
+pub mod self_stop;
+pub mod sweeper;

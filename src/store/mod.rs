@@ -1,6 +1,31 @@
 //! Every SQL statement, one file a table. Functions take a connection, so a caller with a transaction can join.
 
+pub mod attempts;
+pub mod destinations;
+pub mod error;
+pub mod escalations;
+pub mod generations;
+pub mod intents;
+pub mod journal;
+pub mod listing;
+pub mod migrations;
+pub mod pauses;
+pub mod producers;
+pub mod queue;
 pub mod requests;
+pub mod story;
+pub mod tokens;
+pub mod witnesses;
+pub mod workers;
 
 /// The migrations, forward only.
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!();
+
+/// Makes the running transaction durable before its COMMIT is answered, whatever the role or database is set to.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn durable(conn: &mut sqlx::PgConnection) -> Result<(), error::StoreError> {
+    sqlx::query!("-- store::durable\nset local synchronous_commit = on").execute(conn).await?;
+    Ok(())
+}

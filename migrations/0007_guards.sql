@@ -1,0 +1,66 @@
+-- Postgres refuses what the code must never do. `domain::state` holds the same moves; a test compares both over all pairs.
+
+create function settled.legal_move(from_state text, to_state text) returns boolean
+language sql immutable strict parallel safe
+as $$
+  select case from_state
+    when 'held' then to_state in ('pending', 'cancelled', 'sent', 'failed')
+    when 'pending' then to_state in ('in_flight', 'cancelled', 'failed', 'sent', 'unknown')
+    when 'in_flight' then to_state in ('sent', 'failed', 'pending', 'unknown', 'cancelled', 'abandoned')
+    when 'unknown' then to_state in ('sent', 'pending', 'failed', 'abandoned', 'cancelled', 'in_flight')
+    when 'failed' then to_state in ('pending', 'held', 'sent', 'unknown', 'cancelled')
+    when 'cancelled' then to_state in ('sent', 'unknown', 'pending')
+    when 'abandoned' then to_state in ('sent', 'unknown', 'failed', 'cancelled', 'pending')
+    when 'sent' then to_state in ('unknown', 'failed', 'pending') -- only after a retraction
+    else false
+  end
+$$;
+comment on function settled.legal_move(text, text) is 'Whether an intent may go from one state to another; staying is no move.';
+
+create function settled.guard_move() returns trigger
+language plpgsql
+as $$
+begin
+  raise exception using errcode = 'ST450',
+    message = format('illegal move of intent %s: %s to %s', old.id, old.state, new.state);
+end $$;
+comment on function settled.guard_move() is 'Refuses a move that settled.legal_move does not know.';
+
+create trigger legal_moves before update of state on settled.intents
+for each row when (old.state is distinct from new.state and not settled.legal_move(old.state, new.state))
+execute function settled.guard_move();
+
+create function settled.guard_frozen() returns trigger
+language plpgsql
+as $$
+begin
+  raise exception using errcode = 'ST450',
+    message = format('%s on %s is refused: %s', lower(tg_op), tg_table_name, tg_argv[0]);
+end $$;
+comment on function settled.guard_frozen() is 'Refuses a change of what never changes.';
+
+create trigger identity_is_frozen
+before update of id, tenant, destination, effect_scope, recipient, reference, occurrence, fingerprint, created_at on settled.intents
+for each row when ((old.id, old.tenant, old.destination, old.effect_scope, old.recipient, old.reference, old.occurrence, old.fingerprint, old.created_at)
+  is distinct from (new.id, new.tenant, new.destination, new.effect_scope, new.recipient, new.reference, new.occurrence, new.fingerprint, new.created_at))
+execute function settled.guard_frozen('effect, tenant and fingerprint of an intent never change');
+
+create trigger key_is_pinned
+before update of key, kid, revision on settled.intents
+for each row when (old.key is not null and new.revision = old.revision and (old.key, old.kid) is distinct from (new.key, new.kid)
+  or new.revision < old.revision)
+execute function settled.guard_frozen('a pinned key changes only with a higher revision');
+
+create trigger append_only before update or delete on settled.requests
+for each row execute function settled.guard_frozen('requests are append-only');
+
+create trigger append_only before update or delete on settled.journal
+for each row execute function settled.guard_frozen('the journal is append-only');
+
+create trigger payload_is_frozen before update on settled.payloads
+for each row execute function settled.guard_frozen('payloads are kept as given, or purged');
+
+create trigger generations_are_frozen before update on settled.generations
+for each row execute function settled.guard_frozen('a generation is what an attempt was sent to');
+
+revoke all on all functions in schema settled from public;

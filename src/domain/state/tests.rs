@@ -1,0 +1,165 @@
+use chrono::{DateTime, Duration, Utc};
+
+use super::*;
+use crate::domain::outcome::{DoubtKind, Proof};
+
+fn now() -> DateTime<Utc> {
+    DateTime::from_timestamp(1_800_000_000, 0).unwrap_or_default()
+}
+
+fn attempt(number: i32, outcome: Option<Outcome>) -> Attempt {
+    Attempt { number, kind: AttemptKind::Send, outcome }
+}
+
+fn sent() -> Option<Outcome> {
+    Some(Outcome::Sent { provider_id: None })
+}
+
+fn lost() -> Option<Outcome> {
+    Some(Outcome::Ambiguous { doubt: DoubtKind::ConnectionLost })
+}
+
+fn refused() -> Option<Outcome> {
+    Some(Outcome::Refused { code: 422 })
+}
+
+fn not_sent() -> Option<Outcome> {
+    Some(Outcome::NotSent { proof: Proof::NotConnected, retry_after: None })
+}
+
+fn absent(attempt: i32, minutes: i64) -> Asked {
+    Asked { attempt, verdict: Verdict::Absent { valid_until: now() + Duration::minutes(minutes) } }
+}
+
+fn found(attempt: i32) -> Asked {
+    Asked { attempt, verdict: Verdict::Found { provider_id: None, weak: false } }
+}
+
+fn history<'a>(attempts: &'a [Attempt], asked: &'a [Asked], statements: &'a [Statement]) -> History<'a> {
+    History {
+        attempts,
+        asked,
+        sightings: &[],
+        statements,
+        in_doubt: InDoubt::Ask,
+        needs_approval: false,
+        deadline_passed: false,
+        attempts_allowed: 5,
+        now: now(),
+    }
+}
+
+#[test]
+fn a_refusal_after_a_doubt_is_not_failed() {
+    let folded = fold(&history(&[attempt(1, lost()), attempt(2, refused())], &[absent(1, -1)], &[]));
+    assert_eq!((folded.state, folded.holds_effect, folded.doubtful), (State::Unknown, true, vec![1]));
+}
+
+#[test]
+fn a_proof_of_absence_lets_it_be_sent_again_only_while_it_is_fresh() {
+    let attempts = [attempt(1, lost())];
+    assert_eq!(fold(&history(&attempts, &[absent(1, 5)], &[])).state, State::Pending);
+    assert_eq!(fold(&history(&attempts, &[absent(1, 0)], &[])).state, State::Unknown);
+}
+
+#[test]
+fn a_proof_about_one_attempt_says_nothing_about_another() {
+    let folded = fold(&history(&[attempt(1, lost()), attempt(2, lost())], &[absent(2, 5)], &[]));
+    assert_eq!((folded.state, folded.doubtful), (State::Unknown, vec![1]));
+}
+
+#[test]
+fn a_conflict_after_an_absence_puts_it_in_doubt_again() {
+    let conflict = Asked { attempt: 1, verdict: Verdict::Conflict { why: String::new() } };
+    assert_eq!(fold(&history(&[attempt(1, lost())], &[absent(1, 5), conflict], &[])).state, State::Unknown);
+}
+
+#[test]
+fn evidence_of_an_effect_wins_over_everything_that_people_said() {
+    let statements = [Statement::Absent { upto: 1 }, Statement::Closed, Statement::Cancelled];
+    assert_eq!(fold(&history(&[attempt(1, lost())], &[found(1)], &statements)).state, State::Sent);
+    assert_eq!(fold(&history(&[attempt(1, sent())], &[], &statements)).state, State::Sent);
+}
+
+#[test]
+fn a_late_result_of_the_first_attempt_beside_the_second_is_a_duplicate() {
+    assert!(fold(&history(&[attempt(1, sent()), attempt(2, sent())], &[], &[])).duplicate);
+    assert!(fold(&history(&[attempt(1, lost()), attempt(2, sent())], &[found(1)], &[])).duplicate);
+    let replayed = [attempt(1, lost()), Attempt { number: 2, kind: AttemptKind::Replay, outcome: sent() }];
+    assert!(!fold(&history(&replayed, &[found(1)], &[])).duplicate);
+}
+
+#[test]
+fn closing_or_cancelling_in_doubt_abandons_and_keeps_the_effect() {
+    for statement in [Statement::Closed, Statement::Cancelled] {
+        let folded = fold(&history(&[attempt(1, lost())], &[absent(1, 5)], &[statement]));
+        assert_eq!((folded.state, folded.holds_effect), (State::Abandoned, true));
+    }
+}
+
+#[test]
+fn a_persons_absent_is_failed_and_frees_the_effect_and_send_again_is_separate() {
+    let attempts = [attempt(1, lost())];
+    let said = [Statement::Absent { upto: 1 }];
+    let folded = fold(&history(&attempts, &[], &said));
+    assert_eq!((folded.state, folded.holds_effect, folded.end), (State::Failed, false, Some(End::SaidAbsent)));
+    let again = [Statement::Absent { upto: 1 }, Statement::SendAgain { upto: 1 }];
+    assert_eq!(fold(&history(&attempts, &[], &again)).state, State::Pending);
+    let second = [attempt(1, lost()), attempt(2, lost())];
+    assert_eq!(fold(&history(&second, &[], &again)).state, State::Unknown);
+}
+
+#[test]
+fn a_hard_negative_end_frees_the_effect_and_proven_absence_does_not() {
+    let folded = fold(&history(&[attempt(1, not_sent()), attempt(2, refused())], &[], &[]));
+    assert_eq!((folded.state, folded.holds_effect), (State::Failed, false));
+    let mut exhausted = history(&[], &[], &[]);
+    let attempts = [attempt(1, lost())];
+    let asked = [absent(1, 5)];
+    exhausted.attempts = &attempts;
+    exhausted.asked = &asked;
+    exhausted.attempts_allowed = 1;
+    let folded = fold(&exhausted);
+    assert_eq!((folded.state, folded.holds_effect, folded.end), (State::Failed, true, Some(End::Exhausted)));
+}
+
+#[test]
+fn nothing_attempted_is_held_pending_or_cancelled() {
+    let mut nothing = history(&[], &[], &[]);
+    assert_eq!(fold(&nothing).state, State::Pending);
+    nothing.needs_approval = true;
+    assert_eq!(fold(&nothing).state, State::Held);
+    nothing.deadline_passed = true;
+    let folded = fold(&nothing);
+    assert_eq!((folded.state, folded.holds_effect, folded.end), (State::Cancelled, false, Some(End::DeadlinePassed)));
+}
+
+#[test]
+fn the_deadline_in_doubt_leaves_it_unknown() {
+    let attempts = [attempt(1, lost())];
+    let mut history = history(&attempts, &[], &[]);
+    history.deadline_passed = true;
+    assert_eq!(fold(&history).state, State::Unknown);
+}
+
+#[test]
+fn refused_connections_spend_no_attempt() {
+    let attempts: Vec<Attempt> = (1..=40).map(|n| attempt(n, not_sent())).collect();
+    let folded = fold(&history(&attempts, &[], &[]));
+    assert_eq!((folded.state, folded.spent), (State::Pending, 0));
+}
+
+#[test]
+fn at_most_once_closes_and_harmless_goes_on() {
+    let attempts = [attempt(1, lost())];
+    let mut history = history(&attempts, &[], &[]);
+    history.in_doubt = InDoubt::AtMostOnce;
+    assert_eq!(fold(&history).state, State::Abandoned);
+    history.in_doubt = InDoubt::Harmless;
+    assert_eq!(fold(&history).state, State::Pending);
+}
+
+#[test]
+fn an_open_attempt_is_in_flight_whatever_else_is_in_doubt() {
+    assert_eq!(fold(&history(&[attempt(1, lost()), attempt(2, None)], &[absent(1, -5)], &[])).state, State::InFlight);
+}

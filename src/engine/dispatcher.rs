@@ -1,0 +1,325 @@
+//! pending → in_flight: claims what is due, as many as there are free send slots, and hands each to its channel once.
+
+use std::{sync::Arc, time::Duration};
+
+use sqlx::{PgConnection, PgPool};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+use super::{
+    fleet::{Fleet, Served},
+    folding::{Case, Cause, after, settle},
+    results::Finished,
+    runner::{Progress, Step},
+    self_stop::{Allowance, SelfStop},
+};
+use crate::{
+    channels::Prepared,
+    clock::Clock,
+    domain::{
+        intent::Outgoing,
+        key::{Keyring, Spelling},
+        outcome::{Ended, Outcome, Proof, Report},
+        state::State,
+    },
+    failpoint::failpoint,
+    store::{
+        self,
+        attempts::AttemptRow,
+        error::StoreError,
+        queue::{Batch, Picked},
+    },
+    telemetry::metrics::Metrics,
+};
+
+/// A proof of absence must outlive the claim by this much.
+const PROOF_MARGIN: Duration = Duration::from_secs(2);
+
+/// What the dispatcher and the reconciler need to send.
+#[derive(Clone)]
+pub struct Sending {
+    /// The ledger.
+    pub pool: PgPool,
+    /// Destinations.
+    pub fleet: Arc<Fleet>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Secrets of keys.
+    pub keyring: Arc<Keyring>,
+    /// Region of the installation; part of every key.
+    pub region: String,
+    /// This process.
+    pub worker: Uuid,
+    /// Where results go.
+    pub results: mpsc::Sender<Finished>,
+    /// Running sends.
+    pub tracker: TaskTracker,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// At most so many claims at once.
+    pub batch: usize,
+}
+
+/// An open attempt of ours. Not cloneable: it is spent by the send.
+pub struct Claim {
+    pub(super) outgoing: Outgoing,
+    pub(super) token: Uuid,
+    pub(super) allowance: Allowance,
+    pub(super) lease_until: chrono::DateTime<chrono::Utc>,
+    pub(super) claimed_at: chrono::DateTime<chrono::Utc>,
+    pub(super) prepared: Result<Prepared, crate::channels::Unsupported>,
+}
+
+/// The loop.
+pub struct Dispatcher {
+    sending: Sending,
+}
+
+impl Dispatcher {
+    /// A dispatcher for these destinations.
+    pub fn new(sending: Sending) -> Self {
+        Self { sending }
+    }
+
+    /// Destinations that may take something now, with how many.
+    async fn candidates(&self, conn: &mut PgConnection) -> Result<Vec<(Arc<Served>, usize)>, StoreError> {
+        let s = &self.sending;
+        let names: Vec<String> = s
+            .fleet
+            .iter()
+            .filter(|served| served.slots.available_permits() > 0 && s.results.capacity() > 0)
+            .map(|served| served.config.name.clone())
+            .collect();
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let due = store::queue::destinations_due(conn, &names, s.clock.sql_now()).await?;
+        if due.is_empty() {
+            return Ok(Vec::new());
+        }
+        let stopped = store::generations::stopped(conn).await?;
+        let mut candidates = Vec::new();
+        for name in due.iter().filter(|name| !stopped.contains(name)) {
+            let Some(served) = s.fleet.get(name) else { continue };
+            let cap = i64::from(served.config.limits.open_unknowns);
+            if served.config.look_up.is_some() && store::queue::open_unknowns(conn, name, cap).await? >= cap {
+                continue;
+            }
+            let free = served.slots.available_permits().min(s.batch).min(s.results.capacity());
+            let allowed = served.breaker.allows(s.clock.boot(), free);
+            if allowed > 0 {
+                candidates.push((Arc::clone(served), allowed));
+            }
+        }
+        Ok(candidates)
+    }
+
+    /// Claims for one destination and starts the sends.
+    async fn claim_and_send(&self, served: &Arc<Served>, wanted: usize) -> Result<usize, StoreError> {
+        let s = &self.sending;
+        let Ok(permits) = Arc::clone(&served.slots).try_acquire_many_owned(u32::try_from(wanted).unwrap_or(1)) else {
+            return Ok(0);
+        };
+        let claims = self.claim(served, wanted).await?;
+        let count = claims.len();
+        let mut permits = permits;
+        for claim in claims {
+            let Some(permit) = permits.split(1) else { break };
+            let (served, sending) = (Arc::clone(served), s.clone());
+            s.tracker.spawn(async move { send(&sending, &served, claim, permit).await });
+        }
+        Ok(count)
+    }
+
+    async fn claim(&self, served: &Arc<Served>, wanted: usize) -> Result<Vec<Claim>, StoreError> {
+        let s = &self.sending;
+        let lease = served.config.lease();
+        let allowance = Allowance::before_claim(&*s.clock, lease);
+        let mut tx = s.pool.begin().await?;
+        store::durable(&mut tx).await?;
+        let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
+        let picked = store::queue::pick(&mut tx, &served.config.name, limit, s.clock.sql_now()).await?;
+        let Some(now) = picked.first().map(|p| p.now) else {
+            tx.commit().await?;
+            return Ok(Vec::new());
+        };
+        let lease_until = after(now, lease);
+        let mut batch = Batch::default();
+        let mut claims = Vec::with_capacity(picked.len());
+        for pick in picked {
+            let mut earlier_bytes = false;
+            if pick.attempt > 0 {
+                let Some(doubted) = self.proofs_hold(&mut tx, served, &pick).await? else { continue };
+                earlier_bytes = doubted;
+            }
+            let Some(claim) = self.prepare(served, pick, earlier_bytes, allowance, lease_until, &mut batch) else {
+                continue;
+            };
+            claims.push(claim);
+        }
+        let replay_until =
+            served.config.replay.as_ref().map(|replay| after(now, replay.key_lifetime.saturating_sub(replay.margin)));
+        store::queue::open_attempts(&mut tx, &batch, s.worker, &served.generation, now, lease_until, replay_until)
+            .await?;
+        failpoint!("claim-before-commit");
+        if let Err(error) = tx.commit().await {
+            // The reply may be lost while the claim stands. Nothing was started: say so, as evidence.
+            self.give_back(&served.config.name, claims).await;
+            return Err(error.into());
+        }
+        failpoint!("claim-after-commit");
+        Ok(claims)
+    }
+
+    /// A second attempt needs an unexpired proof for every earlier ambiguous one; otherwise it goes back to be asked about
+    /// (`None`). `Some` says whether there was such an earlier one.
+    async fn proofs_hold(
+        &self,
+        conn: &mut PgConnection,
+        served: &Served,
+        pick: &Picked,
+    ) -> Result<Option<bool>, StoreError> {
+        let policy = served.policy();
+        let Some(case) = Case::lock(conn, pick.id, self.sending.clock.sql_now()).await? else { return Ok(None) };
+        if case.fold_at(&policy, after(case.intent.now, PROOF_MARGIN)).state == State::Pending {
+            let doubted = |a: &AttemptRow| matches!(a.attempt.outcome, Some(Outcome::Ambiguous { .. }));
+            return Ok(Some(case.attempts.iter().any(doubted)));
+        }
+        let actor = format!("dispatcher@{}", self.sending.worker);
+        let mut cause = Cause::of(&actor);
+        cause.detail = Some("the proof of absence went stale before it was sent again".to_owned());
+        let mut stale = case;
+        stale.intent.now = after(stale.intent.now, PROOF_MARGIN);
+        settle(conn, &stale, &policy, &cause).await?;
+        Ok(None)
+    }
+
+    fn prepare(
+        &self,
+        served: &Served,
+        pick: Picked,
+        earlier_bytes: bool,
+        allowance: Allowance,
+        lease_until: chrono::DateTime<chrono::Utc>,
+        batch: &mut Batch,
+    ) -> Option<Claim> {
+        let s = &self.sending;
+        let (key, kid) = match (pick.key, pick.kid) {
+            (Some(key), Some(kid)) => (key, kid),
+            (None, _) | (_, None) => {
+                match s.keyring.derive(None, &s.region, &pick.identity, &pick.effect_scope, Spelling::default()) {
+                    Ok(key) => (key.text, key.kid),
+                    Err(error) => {
+                        tracing::error!(intent.id = %pick.id, %error, "no key could be derived; the intent stays pending");
+                        return None;
+                    }
+                }
+            }
+        };
+        let outgoing = Outgoing {
+            intent_id: pick.id,
+            tenant: pick.identity.tenant,
+            destination: served.config.name.clone(),
+            key: key.clone(),
+            reference: pick.reference,
+            occurrence: pick.occurrence,
+            recipient: pick.recipient,
+            attempt: pick.attempt + 1,
+            earlier_bytes,
+            created_at: pick.created_at,
+            payload: pick.payload,
+        };
+        let prepared = served.channel.prepare(&outgoing);
+        let token = Uuid::new_v4();
+        batch.ids.push(pick.id);
+        batch.tokens.push(token);
+        batch.keys.push(key);
+        batch.kids.push(kid);
+        batch.digests.push(prepared.as_ref().map_or_else(|_| Vec::new(), |p| p.digest.to_vec()));
+        Some(Claim { outgoing, token, allowance, lease_until, claimed_at: pick.now, prepared })
+    }
+
+    async fn give_back(&self, destination: &str, claims: Vec<Claim>) {
+        for claim in claims {
+            let finished = Finished::not_started(destination, &claim, "the reply to the claim was lost");
+            if self.sending.results.send(finished).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Step for Dispatcher {
+    const NAME: &'static str = "dispatcher";
+
+    async fn step(&mut self) -> Result<Progress, StoreError> {
+        let mut conn = self.sending.pool.acquire().await?;
+        let candidates = self.candidates(&mut conn).await?;
+        drop(conn);
+        let mut started = 0;
+        for (served, wanted) in candidates {
+            started += self.claim_and_send(&served, wanted).await?;
+        }
+        Ok(if started == 0 { Progress::Idle } else { Progress::Worked(started) })
+    }
+}
+
+/// One attempt, from the prepared message to its result. Runs as a task of its own.
+pub(super) async fn send(sending: &Sending, served: &Served, claim: Claim, slot: OwnedSemaphorePermit) {
+    let Claim { outgoing, token, allowance, lease_until, claimed_at, prepared } = claim;
+    let (digest, ended) = match prepared {
+        Err(unsupported) => (None, refused_here(&unsupported)),
+        Ok(prepared) => {
+            let gate = Arc::new(SelfStop {
+                clock: Arc::clone(&sending.clock),
+                allowance,
+                pool: sending.pool.clone(),
+                intent_id: outgoing.intent_id,
+                attempt: outgoing.attempt,
+                token,
+            });
+            (Some(prepared.digest.to_vec()), served.channel.send(prepared, &outgoing, gate).await)
+        }
+    };
+    drop(slot);
+    failpoint!("send-before-result");
+    weigh(served, &ended.outcome, sending.clock.boot());
+    let finished = Finished {
+        intent_id: outgoing.intent_id,
+        destination: outgoing.destination,
+        key: outgoing.key,
+        reference: outgoing.reference.to_ascii_lowercase(),
+        occurrence: outgoing.occurrence,
+        recipient: outgoing.recipient,
+        attempt: outgoing.attempt,
+        token,
+        generation: served.generation.clone(),
+        claimed_at,
+        lease_until,
+        digest,
+        ended,
+        urgent: served.look_up.is_none(),
+    };
+    if sending.results.send(finished).await.is_err() {
+        tracing::error!(intent.id = %outgoing.intent_id, "the recorder is gone; the attempt will be found by its lease");
+    }
+}
+
+fn weigh(served: &Served, outcome: &Outcome, boot: Duration) {
+    match outcome {
+        Outcome::Sent { .. } | Outcome::Refused { .. } => served.breaker.good(),
+        Outcome::Ambiguous { .. } => served.breaker.bad(boot),
+        Outcome::NotSent { proof, .. } => match proof {
+            Proof::NotConnected | Proof::TlsFailed | Proof::Incomplete => served.breaker.bad(boot),
+            Proof::Deferred | Proof::Parked | Proof::SelfStopped | Proof::NotStarted => {}
+        },
+    }
+}
+
+fn refused_here(unsupported: &crate::channels::Unsupported) -> Ended {
+    Ended {
+        outcome: Outcome::Refused { code: 0 },
+        report: Report::nothing_written(format!("unsupported: {unsupported}")),
+    }
+}

@@ -1,0 +1,299 @@
+//! The one way an intent moves: lock its row, read all evidence, fold, write. Every loop and every act ends here.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::{fleet::Policy, placement};
+use crate::{
+    domain::{
+        evidence::{Statement, Verdict},
+        outcome::{DoubtKind, Ended, Outcome},
+        state::{self, Asked, Folded, History, State},
+    },
+    store::{
+        self,
+        attempts::AttemptRow,
+        error::StoreError,
+        intents::{Intent, Move},
+        journal::Told,
+    },
+};
+
+/// What a look-up leaves in the journal: the verdict and all that is needed to compute it again.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LookUpTold {
+    /// The verdict.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// Start of the question, database clock.
+    pub asked_at: DateTime<Utc>,
+    /// The generation that was asked.
+    pub generation: String,
+    /// The subject was not there in a complete answer.
+    pub nothing: bool,
+    /// Something went wrong, so that equal answers start anew.
+    pub error: bool,
+    /// Everything else.
+    pub record: Value,
+}
+
+/// What an act leaves in the journal.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ActTold {
+    /// The verb.
+    pub act: String,
+    /// What it states, where it states something the fold reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statement: Option<Statement>,
+    /// Journal id of the statement that it withdraws.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retracts: Option<i64>,
+    /// What it rests on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Evidence that came by itself or too late for its row.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EvidenceTold {
+    /// Fence of the attempt that it names.
+    pub token: Option<Uuid>,
+    /// What that attempt learned.
+    pub ended: Ended,
+}
+
+/// An intent with everything the fold reads. The row is locked while it exists.
+pub struct Case {
+    /// The intent.
+    pub intent: Intent,
+    /// Its attempts; a late result of a lapsed attempt stands in for its doubt.
+    pub attempts: Vec<AttemptRow>,
+    /// Look-ups, oldest first.
+    pub look_ups: Vec<(i32, LookUpTold)>,
+    /// Statements that were not withdrawn: journal id, who, what.
+    pub statements: Vec<(i64, String, Statement)>,
+    /// Effects seen for attempts that no row knows.
+    pub sightings: Vec<Option<i32>>,
+}
+
+impl Case {
+    /// Locks and reads. `None` when there is no such intent.
+    ///
+    /// # Errors
+    /// When Postgres does or a row is not readable.
+    pub async fn lock(
+        conn: &mut PgConnection,
+        id: Uuid,
+        at: Option<DateTime<Utc>>,
+    ) -> Result<Option<Self>, StoreError> {
+        let Some(intent) = store::intents::lock(conn, id, at).await? else { return Ok(None) };
+        let attempts = store::attempts::of(conn, id).await?;
+        let told = store::journal::evidence_of(conn, id).await?;
+        let mut case = Self { intent, attempts, look_ups: Vec::new(), statements: Vec::new(), sightings: Vec::new() };
+        case.read(told)?;
+        Ok(Some(case))
+    }
+
+    fn read(&mut self, told: Vec<Told>) -> Result<(), StoreError> {
+        let unreadable = |row: Uuid, e: &serde_json::Error| StoreError::Inconsistent {
+            table: "journal",
+            column: "data",
+            row,
+            why: e.to_string(),
+        };
+        let id = self.intent.id;
+        for row in told {
+            match row.kind.as_str() {
+                "look_up" => {
+                    let look_up = serde_json::from_value(row.data).map_err(|e| unreadable(id, &e))?;
+                    self.look_ups.push((row.attempt.unwrap_or(0), look_up));
+                }
+                "act" => {
+                    let act: ActTold = serde_json::from_value(row.data).map_err(|e| unreadable(id, &e))?;
+                    if let Some(withdrawn) = act.retracts {
+                        self.statements.retain(|(told_id, _, _)| *told_id != withdrawn);
+                    }
+                    if let Some(statement) = act.statement {
+                        self.statements.push((row.id, row.actor, statement));
+                    }
+                }
+                "evidence" => {
+                    let evidence: EvidenceTold = serde_json::from_value(row.data).map_err(|e| unreadable(id, &e))?;
+                    self.take_late(row.attempt, evidence);
+                }
+                other => {
+                    return Err(StoreError::Inconsistent {
+                        table: "journal",
+                        column: "kind",
+                        row: id,
+                        why: other.to_owned(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A late result says what its own attempt learned; for an attempt that no row knows only an effect counts.
+    fn take_late(&mut self, number: Option<i32>, evidence: EvidenceTold) {
+        let row =
+            self.attempts.iter_mut().find(|a| Some(a.attempt.number) == number && Some(a.token) == evidence.token);
+        match (row, &evidence.ended.outcome) {
+            (Some(row), late) => {
+                let lapsed = matches!(
+                    row.attempt.outcome,
+                    Some(Outcome::Ambiguous {
+                        doubt: DoubtKind::LeaseExpired | DoubtKind::WorkerDead | DoubtKind::Interrupted
+                    })
+                );
+                if lapsed || matches!(late, Outcome::Sent { .. }) {
+                    row.attempt.outcome = Some(late.clone());
+                    row.ended = Some(evidence.ended);
+                }
+            }
+            (None, Outcome::Sent { .. }) => self.sightings.push(number),
+            (None, Outcome::Refused { .. } | Outcome::NotSent { .. } | Outcome::Ambiguous { .. }) => {}
+        }
+    }
+
+    /// Folds at `now`.
+    pub fn fold_at(&self, policy: &Policy, now: DateTime<Utc>) -> Folded {
+        let attempts: Vec<_> = self.attempts.iter().map(|a| a.attempt.clone()).collect();
+        let asked: Vec<_> =
+            self.look_ups.iter().map(|(attempt, l)| Asked { attempt: *attempt, verdict: l.verdict.clone() }).collect();
+        let statements: Vec<_> = self.statements.iter().map(|(_, _, statement)| statement.clone()).collect();
+        state::fold(&History {
+            attempts: &attempts,
+            asked: &asked,
+            sightings: &self.sightings,
+            statements: &statements,
+            in_doubt: policy.in_doubt,
+            needs_approval: !self.intent.approved,
+            deadline_passed: self.intent.deadline.is_some_and(|deadline| deadline <= now),
+            attempts_allowed: policy.attempts,
+            now,
+        })
+    }
+
+    /// Folds at the time the row was locked.
+    pub fn fold(&self, policy: &Policy) -> Folded {
+        self.fold_at(policy, self.intent.now)
+    }
+
+    /// An attempt by its number.
+    pub fn attempt(&self, number: i32) -> Option<&AttemptRow> {
+        self.attempts.iter().find(|a| a.attempt.number == number)
+    }
+
+    /// The downstream's name for the effect, as far as anybody learned it.
+    pub fn provider_id(&self) -> Option<String> {
+        let by_reply = self.attempts.iter().find_map(|a| match &a.attempt.outcome {
+            Some(Outcome::Sent { provider_id }) => provider_id.clone(),
+            Some(Outcome::Refused { .. } | Outcome::NotSent { .. } | Outcome::Ambiguous { .. }) | None => None,
+        });
+        let by_asking = || {
+            self.look_ups.iter().find_map(|(_, l)| match &l.verdict {
+                Verdict::Found { provider_id, .. } => provider_id.clone(),
+                Verdict::Duplicate { provider_ids } => provider_ids.first().cloned(),
+                Verdict::Absent { .. }
+                | Verdict::AbsentByLag { .. }
+                | Verdict::Conflict { .. }
+                | Verdict::Inconclusive { .. } => None,
+            })
+        };
+        by_reply.or_else(by_asking)
+    }
+}
+
+/// Why an intent is being moved, and what the mover knows about what comes next.
+#[derive(Debug, Clone)]
+pub struct Cause<'a> {
+    /// Who, for the journal: `reaper@…`, `responder:ada`.
+    pub actor: &'a str,
+    /// Pieces of evidence this transaction appended.
+    pub appended: i32,
+    /// A form that people have open is stale now.
+    pub new_version: bool,
+    /// Not before, for a new attempt.
+    pub not_before: Option<DateTime<Utc>>,
+    /// Not before, for the next question.
+    pub ask_at: Option<DateTime<Utc>>,
+    /// Asking has ended: horizon, generation that cannot be asked.
+    pub asking_ended: Option<String>,
+    /// One sentence for people.
+    pub detail: Option<String>,
+}
+
+impl<'a> Cause<'a> {
+    /// A cause with nothing but its actor.
+    pub fn of(actor: &'a str) -> Self {
+        Self { actor, appended: 0, new_version: true, not_before: None, ask_at: None, asking_ended: None, detail: None }
+    }
+}
+
+/// What a move did.
+#[derive(Debug, Clone)]
+pub struct Moved {
+    /// Before.
+    pub from: State,
+    /// After.
+    pub folded: Folded,
+}
+
+/// Folds a locked case and writes what follows: the intent, its queue row, its escalations.
+///
+/// # Errors
+/// [`StoreError::Moved`] when a guard failed; the caller rolls back and starts again.
+pub async fn settle(
+    conn: &mut PgConnection,
+    case: &Case,
+    policy: &Policy,
+    cause: &Cause<'_>,
+) -> Result<Moved, StoreError> {
+    let folded = case.fold(policy);
+    let from = case.intent.state;
+    let marks = placement::marks(case, &folded);
+    let provider_id = case.provider_id();
+    let changed = from != folded.state
+        || case.intent.holds_effect != folded.holds_effect
+        || marks != case.intent.marks
+        || cause.appended > 0
+        || cause.detail.is_some();
+    // The effect of an intent that ended without it may belong to somebody else by now; evidence never takes it back.
+    let holds_effect = case.intent.holds_effect && folded.holds_effect;
+    let retakes = !case.intent.holds_effect && !folded.state.is_settled();
+    if changed {
+        let approved = case.intent.approved || !matches!(folded.state, State::Held | State::Cancelled);
+        store::intents::write_move(
+            conn,
+            &Move {
+                from: &case.intent,
+                state: folded.state,
+                holds_effect: holds_effect || retakes,
+                approved,
+                appended: cause.appended,
+                new_version: cause.new_version,
+                provider_id: provider_id.as_deref(),
+                detail: cause.detail.as_deref(),
+                marks: &marks,
+                actor: cause.actor,
+                story: json!({ "doubtful": folded.doubtful, "end": folded.end, "detail": cause.detail }),
+            },
+        )
+        .await?;
+    }
+    placement::queue(conn, case, &folded, policy, cause).await?;
+    placement::escalate(conn, case, &folded, policy, cause).await?;
+    Ok(Moved { from, folded })
+}
+
+/// A wait in database time.
+pub fn after(now: DateTime<Utc>, wait: std::time::Duration) -> DateTime<Utc> {
+    now + TimeDelta::from_std(wait).unwrap_or(TimeDelta::days(3650))
+}

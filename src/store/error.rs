@@ -1,0 +1,49 @@
+//! What can go wrong between the ledger and the process.
+
+use uuid::Uuid;
+
+/// A statement failed, or a row says something that it must not.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Postgres or the connection.
+    #[error("database: {0}")]
+    Database(#[from] sqlx::Error),
+    /// A row holds what this version cannot read.
+    #[error("{table}.{column} of {row} is not readable: {why}")]
+    Inconsistent {
+        /// Table.
+        table: &'static str,
+        /// Column.
+        column: &'static str,
+        /// The row.
+        row: Uuid,
+        /// Why.
+        why: String,
+    },
+    /// A guarded write touched another number of rows: somebody moved first.
+    #[error("{what} of {row} was moved by somebody else")]
+    Moved {
+        /// What was to be written.
+        what: &'static str,
+        /// The row.
+        row: Uuid,
+    },
+}
+
+impl StoreError {
+    /// Serialization failure or deadlock: the transaction may be run again, no effect was made by it.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Database(e)) => {
+                matches!(e.code().as_deref(), Some("40001" | "40P01" | "55P03" | "57014"))
+            }
+            Self::Moved { .. } => true,
+            Self::Database(_) | Self::Inconsistent { .. } => false,
+        }
+    }
+}
+
+/// Exactly one row must have been written.
+pub(crate) fn one(rows: u64, what: &'static str, row: Uuid) -> Result<(), StoreError> {
+    if rows == 1 { Ok(()) } else { Err(StoreError::Moved { what, row }) }
+}

@@ -1,0 +1,240 @@
+//! `settled.escalations` and `settled.decisions`: a person must decide, and what they decided.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::error::StoreError;
+use crate::domain::reason::Reason;
+
+/// Opens an escalation about an intent, unless the same reason is already open for it. Returns whether it is new.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn raise(
+    conn: &mut PgConnection,
+    intent_id: Uuid,
+    reason: Reason,
+    summary: &str,
+    detail: &Value,
+    at: DateTime<Utc>,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query!(
+        "-- escalations::raise
+        insert into settled.escalations (id, subject, intent_id, destination, tenant, reason, cause, summary, detail, opened_at)
+        select $2, 'intent', id, destination, tenant, $3, $3 || '/' || destination, $4, $5, $6
+          from settled.intents where id = $1
+        on conflict do nothing",
+        intent_id,
+        Uuid::now_v7(),
+        reason.as_str(),
+        summary,
+        detail,
+        at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Opens an escalation about a destination.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn raise_destination(
+    conn: &mut PgConnection,
+    destination: &str,
+    reason: Reason,
+    summary: &str,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query!(
+        "-- escalations::raise_destination
+        insert into settled.escalations (id, subject, destination, reason, cause, summary)
+        values ($1, 'destination', $2, $3, $3 || '/' || $2, $4)
+        on conflict do nothing",
+        Uuid::now_v7(),
+        destination,
+        reason.as_str(),
+        summary,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Closes open escalations of an intent whose reason is among `reasons`.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn close(
+    conn: &mut PgConnection,
+    intent_id: Uuid,
+    reasons: &[String],
+    by: &str,
+    resolution: &str,
+    at: DateTime<Utc>,
+) -> Result<u64, StoreError> {
+    Ok(sqlx::query!(
+        "-- escalations::close
+        update settled.escalations
+           set closed_at = $5, closed_by = $3, resolution = $4, version = version + 1
+         where intent_id = $1 and closed_at is null and reason = any($2)",
+        intent_id,
+        reasons,
+        by,
+        resolution,
+        at,
+    )
+    .execute(conn)
+    .await?
+    .rows_affected())
+}
+
+/// A decision whose time has come.
+#[derive(Debug, Clone)]
+pub struct DueDecision {
+    /// Its id.
+    pub id: Uuid,
+    /// The intent.
+    pub intent_id: Uuid,
+    /// Who decided.
+    pub actor: String,
+    /// Why.
+    pub reason: String,
+    /// New deadline and the like.
+    pub detail: Value,
+}
+
+/// Decisions that bind from now on, locked, at most `limit`.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn decisions_due(
+    conn: &mut PgConnection,
+    at: Option<DateTime<Utc>>,
+    limit: i64,
+) -> Result<Vec<DueDecision>, StoreError> {
+    Ok(sqlx::query_as!(
+        DueDecision,
+        "-- decisions::due
+        select id, intent_id, actor, reason, detail from settled.decisions
+         where applied_at is null and stopped_at is null and effective_at <= coalesce($1, clock_timestamp())
+         order by effective_at limit $2 for update skip locked",
+        at,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
+/// Marks a decision as applied, with what came of it.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn decision_applied(
+    conn: &mut PgConnection,
+    id: Uuid,
+    result: &str,
+    at: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    sqlx::query!(
+        "-- decisions::applied
+        update settled.decisions set applied_at = $2, result = $3 where id = $1",
+        id,
+        at,
+        result,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Records a decision that binds later.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn decide(
+    conn: &mut PgConnection,
+    intent_id: Uuid,
+    actor: &str,
+    reason: &str,
+    detail: &Value,
+    now: DateTime<Utc>,
+    effective_at: DateTime<Utc>,
+) -> Result<Uuid, StoreError> {
+    let id = Uuid::now_v7();
+    sqlx::query!(
+        "-- decisions::decide
+        insert into settled.decisions (id, intent_id, act, actor, reason, detail, made_at, effective_at)
+        values ($1, $2, 'send_again', $3, $4, $5, $6, $7)",
+        id,
+        intent_id,
+        actor,
+        reason,
+        detail,
+        now,
+        effective_at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(id)
+}
+
+/// Stops a decision that does not bind yet. False when there is none to stop.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn stop_decision(
+    conn: &mut PgConnection,
+    intent_id: Uuid,
+    actor: &str,
+    at: DateTime<Utc>,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query!(
+        "-- decisions::stop
+        update settled.decisions set stopped_at = $3, stopped_by = $2
+         where intent_id = $1 and applied_at is null and stopped_at is null",
+        intent_id,
+        actor,
+        at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() > 0)
+}
+
+/// Tells people of unsettled intents whose deadline is within `near_seconds`; each once while it stays open.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn deadline_near(
+    conn: &mut PgConnection,
+    near_seconds: f64,
+    at: Option<DateTime<Utc>>,
+    limit: i64,
+) -> Result<u64, StoreError> {
+    let done = sqlx::query!(
+        "-- escalations::deadline_near
+        insert into settled.escalations (id, subject, intent_id, destination, tenant, reason, cause, summary, opened_at)
+        select gen_random_uuid(), 'intent', i.id, i.destination, i.tenant, 'deadline_near', 'deadline_near/' || i.destination,
+               upper(i.reference) || ' to ' || i.destination || ' is not settled and its deadline is near',
+               coalesce($2, clock_timestamp())
+          from settled.queue q join settled.intents i on i.id = q.intent_id
+         where q.deadline > coalesce($2, clock_timestamp())
+           and q.deadline <= coalesce($2, clock_timestamp()) + make_interval(secs => $1)
+           -- Whoever gave less time than the warning takes was not to be warned.
+           and i.created_at < q.deadline - make_interval(secs => $1)
+           and i.state in ('held', 'pending')
+           and not exists (select from settled.escalations e
+                            where e.intent_id = i.id and e.reason = 'deadline_near')
+         order by q.deadline limit $3
+        on conflict do nothing",
+        near_seconds,
+        at,
+        limit,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}

@@ -1,0 +1,106 @@
+//! `settled.generations`: every downstream that a destination has ever meant.
+
+use sqlx::PgConnection;
+
+use super::error::StoreError;
+
+/// The stored definition of one generation.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn definition(
+    conn: &mut PgConnection,
+    destination: &str,
+    generation: &str,
+) -> Result<Option<serde_json::Value>, StoreError> {
+    Ok(sqlx::query_scalar!(
+        "-- generations::definition
+        select definition from settled.generations where destination = $1 and generation = $2",
+        destination,
+        generation,
+    )
+    .fetch_optional(conn)
+    .await?)
+}
+
+/// Destinations with questions due, configured or not.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn with_questions_due(
+    conn: &mut PgConnection,
+    at: Option<chrono::DateTime<chrono::Utc>>,
+) -> Result<Vec<String>, StoreError> {
+    Ok(sqlx::query_scalar!(
+        "-- generations::with_questions_due
+        select d.name from settled.destinations d
+         where exists (select from settled.queue q
+                        where q.destination = d.name and q.kind = 'ask' and q.due_at <= coalesce($1, clock_timestamp())
+                          and (q.leased_until is null or q.leased_until < coalesce($1, clock_timestamp())))",
+        at,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
+/// Parks a destination: nothing is sent to it until somebody has looked. True when it was not parked before.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn park(conn: &mut PgConnection, destination: &str, reason: &str) -> Result<bool, StoreError> {
+    let done = sqlx::query!(
+        "-- destinations::park
+        update settled.destinations set parked_at = clock_timestamp(), parked_reason = $2
+         where name = $1 and parked_at is null",
+        destination,
+        reason,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Takes a destination out of parking. False when it was not parked.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn unpark(conn: &mut PgConnection, destination: &str) -> Result<bool, StoreError> {
+    let done = sqlx::query!(
+        "-- destinations::unpark
+        update settled.destinations set parked_at = null, parked_reason = null where name = $1 and parked_at is not null",
+        destination,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Destinations that must not be sent to now: parked, paused, or all paused.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn stopped(conn: &mut PgConnection) -> Result<Vec<String>, StoreError> {
+    Ok(sqlx::query_scalar!(
+        "-- destinations::stopped
+        select d.name from settled.destinations d
+         where d.parked_at is not null
+            or exists (select from settled.pauses p where p.scope = 'all' or (p.scope = 'destination' and p.name = d.name))"
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
+/// Destinations that left the configuration while intents wait for them.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn withdrawn_with_work(conn: &mut PgConnection) -> Result<Vec<String>, StoreError> {
+    Ok(sqlx::query_scalar!(
+        "-- generations::withdrawn_with_work
+        select d.name from settled.destinations d
+         where d.withdrawn_at is not null
+           and exists (select from settled.queue q where q.destination = d.name and q.kind = 'send')"
+    )
+    .fetch_all(conn)
+    .await?)
+}

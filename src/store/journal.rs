@@ -1,0 +1,78 @@
+//! `settled.journal`: append-only. Evidence is never refused; the fold reads it from here.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::error::StoreError;
+
+/// One row to append.
+#[derive(Debug, Clone)]
+pub struct Entry<'a> {
+    /// Its intent, if it has one.
+    pub intent_id: Option<Uuid>,
+    /// Database time.
+    pub at: Option<DateTime<Utc>>,
+    /// `look_up`, `act`, `evidence`, `conflict`, `administration`.
+    pub kind: &'a str,
+    /// The attempt it is about.
+    pub attempt: Option<i32>,
+    /// Who.
+    pub actor: &'a str,
+    /// What.
+    pub data: Value,
+}
+
+/// Appends a row and returns its id.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn append(conn: &mut PgConnection, entry: &Entry<'_>) -> Result<i64, StoreError> {
+    Ok(sqlx::query_scalar!(
+        "-- journal::append
+        insert into settled.journal (intent_id, at, kind, attempt, actor, data)
+        values ($1, coalesce($2, clock_timestamp()), $3, $4, $5, $6) returning id",
+        entry.intent_id,
+        entry.at,
+        entry.kind,
+        entry.attempt,
+        entry.actor,
+        entry.data,
+    )
+    .fetch_one(conn)
+    .await?)
+}
+
+/// A row that the fold reads.
+#[derive(Debug, Clone)]
+pub struct Told {
+    /// Its id, in the order of arrival.
+    pub id: i64,
+    /// When.
+    pub at: DateTime<Utc>,
+    /// `look_up`, `act` or `evidence`.
+    pub kind: String,
+    /// The attempt it is about.
+    pub attempt: Option<i32>,
+    /// Who.
+    pub actor: String,
+    /// What.
+    pub data: Value,
+}
+
+/// All look-ups, acts and late evidence of an intent, oldest first. The caller holds the intent's row.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn evidence_of(conn: &mut PgConnection, intent_id: Uuid) -> Result<Vec<Told>, StoreError> {
+    Ok(sqlx::query_as!(
+        Told,
+        "-- journal::evidence_of
+        select id, at, kind, attempt, actor, data from settled.journal
+         where intent_id = $1 and kind in ('look_up', 'act', 'evidence') order by id",
+        intent_id,
+    )
+    .fetch_all(conn)
+    .await?)
+}

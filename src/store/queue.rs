@@ -1,0 +1,428 @@
+//! `settled.queue`: what is due. A row exists while there is something to do.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::error::StoreError;
+use crate::domain::intent::Identity;
+
+/// What a queue row waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waits {
+    /// To be sent.
+    Send,
+    /// To be asked about.
+    Ask,
+    /// For a person.
+    Person,
+}
+
+impl Waits {
+    /// The word in the column.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Ask => "ask",
+            Self::Person => "wait",
+        }
+    }
+}
+
+/// An intent picked for a send: locked, not yet claimed.
+#[derive(Debug, Clone)]
+pub struct Picked {
+    /// The intent.
+    pub id: Uuid,
+    /// Who asked first; makes the key.
+    pub identity: Identity,
+    /// Effect scope; makes the key.
+    pub effect_scope: String,
+    /// Recipient.
+    pub recipient: String,
+    /// Reference as the caller spelled it.
+    pub reference: String,
+    /// Occurrence.
+    pub occurrence: i32,
+    /// Attempts so far.
+    pub attempt: i32,
+    /// Key, where an earlier attempt or admission pinned it.
+    pub key: Option<String>,
+    /// Its secret.
+    pub kid: Option<String>,
+    /// Admission.
+    pub created_at: DateTime<Utc>,
+    /// Payload as given.
+    pub payload: String,
+    /// Database time.
+    pub now: DateTime<Utc>,
+}
+
+/// Which of these destinations have something due to be sent now.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn destinations_due(
+    conn: &mut PgConnection,
+    destinations: &[String],
+    at: Option<DateTime<Utc>>,
+) -> Result<Vec<String>, StoreError> {
+    Ok(sqlx::query_scalar!(
+        r#"-- queue::destinations_due
+        select d as "d!" from unnest($1::text[]) d
+         where exists (select from settled.queue q
+                        where q.destination = d and q.kind = 'send' and q.leased_until is null
+                          and q.due_at <= coalesce($2, clock_timestamp()))"#,
+        destinations,
+        at,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
+/// Locks at most `limit` due intents of a destination, skipping what others hold. First half of a claim.
+///
+/// A materialized CTE, because a sub-select with a limit under `in` was seen to lock more rows than asked for. Paused
+/// tenants are skipped here; a paused destination is not asked for at all.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn pick(
+    conn: &mut PgConnection,
+    destination: &str,
+    limit: i64,
+    at: Option<DateTime<Utc>>,
+) -> Result<Vec<Picked>, StoreError> {
+    let rows = sqlx::query!(
+        r#"-- queue::pick
+        with due as materialized (
+            select q.intent_id
+              from settled.queue q join settled.intents i on i.id = q.intent_id
+             where q.destination = $1 and q.kind = 'send' and q.leased_until is null
+               and q.due_at <= coalesce($3, clock_timestamp())
+               and (q.deadline is null or q.deadline > coalesce($3, clock_timestamp()))
+               and i.state = 'pending'
+               and not exists (select from settled.pauses p where p.scope = 'all'
+                                or (p.scope = 'tenant' and p.name = q.tenant)
+                                or (p.scope = 'destination' and p.name = q.destination))
+             order by q.due_at limit $2
+               for update of q, i skip locked)
+        select i.id, i.tenant, i.effect_scope, i.recipient, i.occurrence, i.attempt, i.key, i.kid, i.created_at, i.revision,
+               r.run_id, r.step, r.slot, r.reference, p.body, coalesce($3, clock_timestamp()) as "now!"
+          from due
+          join settled.intents i on i.id = due.intent_id
+          join settled.payloads p on p.intent_id = i.id
+          join settled.requests r on r.intent_id = i.id and r.verdict = 'accepted'"#,
+        destination,
+        limit,
+        at,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| Picked {
+            id: row.id,
+            identity: Identity {
+                tenant: row.tenant,
+                run_id: row.run_id,
+                step: row.step,
+                slot: row.slot,
+                revision: row.revision,
+            },
+            effect_scope: row.effect_scope,
+            recipient: row.recipient,
+            reference: row.reference,
+            occurrence: row.occurrence,
+            attempt: row.attempt,
+            key: row.key,
+            kid: row.kid,
+            created_at: row.created_at,
+            payload: row.body,
+            now: row.now,
+        })
+        .collect())
+}
+
+/// The columns of a batch that opens attempts; equal lengths.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Intents, picked in this transaction.
+    pub ids: Vec<Uuid>,
+    /// Fences.
+    pub tokens: Vec<Uuid>,
+    /// Keys to pin where none is pinned yet.
+    pub keys: Vec<String>,
+    /// Their secrets.
+    pub kids: Vec<String>,
+    /// Digests of the renderings; empty where nothing was rendered.
+    pub digests: Vec<Vec<u8>>,
+}
+
+/// Opens one attempt for each picked intent: state, lease, attempt and journal in one statement. Second half of a claim.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn open_attempts(
+    conn: &mut PgConnection,
+    batch: &Batch,
+    worker: Uuid,
+    generation: &str,
+    now: DateTime<Utc>,
+    lease_until: DateTime<Utc>,
+    replay_until: Option<DateTime<Utc>>,
+) -> Result<u64, StoreError> {
+    let opened = sqlx::query_scalar!(
+        r#"-- queue::open_attempts
+        with c as (select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $9::bytea[])
+                     as c(id, token, key, kid, digest)),
+        i as (
+            update settled.intents i
+               set state = 'in_flight', attempt = i.attempt + 1, key = coalesce(i.key, c.key), kid = coalesce(i.kid, c.kid)
+              from c where i.id = c.id and i.state = 'pending'
+            returning i.id, i.attempt, c.token, c.digest),
+        q as (
+            update settled.queue q set leased_until = $8, token = i.token
+              from i where q.intent_id = i.id
+            returning q.intent_id),
+        a as (
+            insert into settled.attempts
+                (intent_id, number, kind, token, worker, generation, claimed_at, lease_until, digest, replay_until)
+            select i.id, i.attempt, 'send', i.token, $5, $6, $7, $8, nullif(i.digest, ''), $10 from i),
+        j as (
+            insert into settled.journal (intent_id, at, kind, attempt, actor, data)
+            select i.id, $7, 'move', i.attempt, 'dispatcher@' || $5::uuid, '{"from": "pending", "to": "in_flight"}' from i)
+        select count(*) as "count!" from i"#,
+        &batch.ids,
+        &batch.tokens,
+        &batch.keys,
+        &batch.kids,
+        worker,
+        generation,
+        now,
+        lease_until,
+        &batch.digests,
+        replay_until,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(u64::try_from(opened).unwrap_or(0))
+}
+
+/// Results of first attempts that the downstream took: the one case whose fold needs no history.
+#[derive(Debug, Default)]
+pub struct SentBatch {
+    /// Intents.
+    pub ids: Vec<Uuid>,
+    /// Fences.
+    pub tokens: Vec<Uuid>,
+    /// The downstream's names, '' for none.
+    pub provider_ids: Vec<String>,
+    /// Reports.
+    pub reports: Vec<serde_json::Value>,
+    /// Digests of the renderings.
+    pub digests: Vec<Vec<u8>>,
+}
+
+/// Settles first attempts as sent, in one statement with their journal rows. Returns the ids that it settled; the others
+/// have moved meanwhile and take the careful path.
+///
+/// # Errors
+/// When Postgres does; the caller then splits the batch.
+pub async fn settle_sent(
+    conn: &mut PgConnection,
+    batch: &SentBatch,
+    worker: Uuid,
+    at: Option<DateTime<Utc>>,
+) -> Result<Vec<Uuid>, StoreError> {
+    Ok(sqlx::query_scalar!(
+        r#"-- queue::settle_sent
+        with r as (
+            select r.*, coalesce($7, clock_timestamp()) as now
+              from unnest($1::uuid[], $2::uuid[], $3::text[], $4::jsonb[], $5::bytea[])
+                as r(id, token, provider_id, report, digest)),
+        i as (
+            update settled.intents i
+               set state = 'sent', sent_at = r.now, settled_at = r.now, provider_id = nullif(r.provider_id, ''),
+                   evidence = i.evidence + 1, version = i.version + 1
+              from r join settled.attempts a on a.intent_id = r.id and a.number = 1 and a.token = r.token
+             where i.id = r.id and i.state = 'in_flight' and i.attempt = 1 and i.evidence = 0
+            returning i.id, r.token, r.report, r.digest, r.now),
+        a as (
+            update settled.attempts a
+               set closed_at = i.now, closure_at = i.now, outcome = 'sent', report = i.report, digest = i.digest
+              from i where a.intent_id = i.id and a.number = 1 and a.token = i.token),
+        q as (delete from settled.queue q using i where q.intent_id = i.id),
+        j as (
+            insert into settled.journal (intent_id, at, kind, attempt, actor, data)
+            select i.id, i.now, 'move', 1, 'dispatcher@' || $6::uuid, '{"from": "in_flight", "to": "sent"}' from i)
+        select id as "id!" from i"#,
+        &batch.ids,
+        &batch.tokens,
+        &batch.provider_ids,
+        &batch.reports,
+        &batch.digests,
+        worker,
+        at,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
+/// Puts an intent's row where its state belongs. Clears any lease.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn put(
+    conn: &mut PgConnection,
+    intent_id: Uuid,
+    waits: Waits,
+    due_at: DateTime<Utc>,
+    deadline: Option<DateTime<Utc>>,
+) -> Result<(), StoreError> {
+    sqlx::query!(
+        "-- queue::put
+        insert into settled.queue (intent_id, destination, tenant, kind, due_at, deadline)
+        select id, destination, tenant, $2, $3, $4 from settled.intents where id = $1
+        on conflict (intent_id) do update
+           set kind = excluded.kind, due_at = excluded.due_at, deadline = excluded.deadline,
+               leased_until = null, token = null",
+        intent_id,
+        waits.as_str(),
+        due_at,
+        deadline,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Nothing more to do for it.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn remove(conn: &mut PgConnection, intent_id: Uuid) -> Result<(), StoreError> {
+    sqlx::query!("-- queue::remove\ndelete from settled.queue where intent_id = $1", intent_id).execute(conn).await?;
+    Ok(())
+}
+
+/// A question that is due.
+#[derive(Debug, Clone)]
+pub struct DueQuestion {
+    /// The intent.
+    pub intent_id: Uuid,
+    /// Its destination.
+    pub destination: String,
+}
+
+/// Leases at most `limit` due questions of a destination; a lapsed lease is simply taken over, since asking harms nobody.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn claim_questions(
+    conn: &mut PgConnection,
+    destination: &str,
+    limit: i64,
+    lease_seconds: f64,
+    token: Uuid,
+    at: Option<DateTime<Utc>>,
+) -> Result<Vec<DueQuestion>, StoreError> {
+    Ok(sqlx::query_as!(
+        DueQuestion,
+        "-- queue::claim_questions
+        with due as materialized (
+            select q.intent_id from settled.queue q
+             where q.destination = $1 and q.kind = 'ask' and q.due_at <= coalesce($5, clock_timestamp())
+               and (q.leased_until is null or q.leased_until < coalesce($5, clock_timestamp()))
+             order by q.due_at limit $2
+               for update skip locked)
+        update settled.queue q
+           set leased_until = coalesce($5, clock_timestamp()) + make_interval(secs => $3), token = $4
+          from due where q.intent_id = due.intent_id
+        returning q.intent_id, q.destination",
+        destination,
+        limit,
+        lease_seconds,
+        token,
+        at,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
+/// Brings the next question forward to now (a person asked for it). False when nothing waits to be asked.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn ask_now(conn: &mut PgConnection, intent_id: Uuid, at: Option<DateTime<Utc>>) -> Result<bool, StoreError> {
+    let done = sqlx::query!(
+        "-- queue::ask_now
+        update settled.queue set due_at = coalesce($2, clock_timestamp()), kind = 'ask', leased_until = null, token = null
+         where intent_id = $1 and kind in ('ask', 'wait')",
+        intent_id,
+        at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Unleased intents whose deadline has gone by, at most `limit`.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn past_deadline(
+    conn: &mut PgConnection,
+    at: Option<DateTime<Utc>>,
+    limit: i64,
+) -> Result<Vec<Uuid>, StoreError> {
+    Ok(sqlx::query_scalar!(
+        "-- queue::past_deadline
+        select intent_id from settled.queue
+         where deadline is not null and deadline <= coalesce($1, clock_timestamp()) and leased_until is null
+         order by deadline limit $2",
+        at,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
+/// How many intents of a destination are in doubt, counted up to `cap`.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn open_unknowns(conn: &mut PgConnection, destination: &str, cap: i64) -> Result<i64, StoreError> {
+    Ok(sqlx::query_scalar!(
+        r#"-- queue::open_unknowns
+        select count(*) as "count!" from (
+            select 1 from settled.queue q where q.destination = $1 and q.kind = 'ask' limit $2) x"#,
+        destination,
+        cap,
+    )
+    .fetch_one(conn)
+    .await?)
+}
+
+/// Unsettled intents without a queue row, among those admitted in a window: must be none.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn orphans(
+    conn: &mut PgConnection,
+    after: Uuid,
+    limit: i64,
+) -> Result<(Vec<Uuid>, Option<Uuid>), StoreError> {
+    let rows = sqlx::query!(
+        r#"-- queue::orphans
+        select i.id, (i.state in ('held', 'pending', 'in_flight', 'unknown')
+                      and not exists (select from settled.queue q where q.intent_id = i.id)) as "orphan!"
+          from settled.intents i where i.id > $1 order by i.id limit $2"#,
+        after,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?;
+    let last = rows.last().map(|row| row.id);
+    Ok((rows.into_iter().filter(|row| row.orphan).map(|row| row.id).collect(), last))
+}

@@ -1,0 +1,67 @@
+//! `settled.workers`: one row per daemon process, with its heartbeat.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::error::StoreError;
+
+/// Registers this process.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn register(conn: &mut PgConnection, id: Uuid, name: &str) -> Result<(), StoreError> {
+    sqlx::query!(
+        "-- workers::register
+        insert into settled.workers (id, name, version) values ($1, $2, $3)",
+        id,
+        name,
+        env!("CARGO_PKG_VERSION"),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Beats once and returns the database's clock.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn beat(conn: &mut PgConnection, id: Uuid, at: Option<DateTime<Utc>>) -> Result<DateTime<Utc>, StoreError> {
+    Ok(sqlx::query_scalar!(
+        r#"-- workers::beat
+        update settled.workers set heartbeat_at = coalesce($2, clock_timestamp()) where id = $1
+        returning heartbeat_at"#,
+        id,
+        at,
+    )
+    .fetch_one(conn)
+    .await?)
+}
+
+/// Says goodbye; what it left open is lapsed at once.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn stop(conn: &mut PgConnection, id: Uuid) -> Result<(), StoreError> {
+    sqlx::query!("-- workers::stop\nupdate settled.workers set stopped_at = clock_timestamp() where id = $1", id)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Removes rows of processes that are long gone and have no open attempt.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn prune(conn: &mut PgConnection) -> Result<u64, StoreError> {
+    Ok(sqlx::query!(
+        "-- workers::prune
+        delete from settled.workers w
+         where w.heartbeat_at < clock_timestamp() - interval '7 days'
+           and not exists (select from settled.attempts a where a.closed_at is null and a.worker = w.id)"
+    )
+    .execute(conn)
+    .await?
+    .rows_affected())
+}
