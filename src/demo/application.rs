@@ -1,6 +1,5 @@
 //! The shop of the demonstration: an application with a database role and tables of its own, which asks for effects inside
 //! its own transactions. It knows settled by one SQL function.
-#![expect(clippy::disallowed_methods, reason = "the shop's SQL is not the ledger's; it lives with the shop")]
 
 use anyhow::Context;
 use serde_json::Value;
@@ -94,10 +93,7 @@ pub async fn book(transaction: &mut Transaction<'static, Postgres>, number: &str
 ///
 /// # Errors
 /// When the ledger raises: conflict, ended without effect, …
-pub async fn enqueue(
-    transaction: &mut Transaction<'static, Postgres>,
-    call: Call<'_>,
-) -> Result<Receipt, sqlx::Error> {
+pub async fn enqueue(transaction: &mut Transaction<'static, Postgres>, call: Call<'_>) -> Result<Receipt, sqlx::Error> {
     sqlx::query_as(
         "select verdict, intent_id, state, provider_id
            from settled.enqueue(destination => $1, reference => $2, payload => $3::json, run_id => $4, step => $5)",
@@ -109,4 +105,15 @@ pub async fn enqueue(
     .bind(call.step)
     .fetch_one(&mut **transaction)
     .await
+}
+
+/// Makes the shop's database, as an administrator would.
+///
+/// # Errors
+/// When the server refuses.
+pub async fn create_database(administrator: &str, name: &str) -> anyhow::Result<()> {
+    let mut conn = PgConnection::connect(administrator).await.context("connect to the private Postgres")?;
+    let script = format!("create database {name} template template0 encoding 'UTF8'");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(script)).execute(&mut conn).await?;
+    Ok(conn.close().await?)
 }

@@ -85,7 +85,7 @@ impl Client {
             let (head, body) = response.into_parts();
             let body = body.collect().await?.to_bytes();
             connection.abort();
-            Ok(Answer {
+            anyhow::Ok(Answer {
                 status: head.status.as_u16(),
                 replayed: head.headers.get("idempotent-replayed").is_some_and(|value| value == "true"),
                 body: serde_json::from_slice(&body).unwrap_or(Value::Null),

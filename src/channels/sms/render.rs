@@ -32,9 +32,7 @@ fn unsupported<T>(field: &str, rule: impl Into<String>) -> Result<T, Unsupported
 /// E.164 in its normal form: `+`, a digit from 1 to 9, 7 to 14 more ASCII digits; nothing around or between them.
 pub fn is_e164(number: &str) -> bool {
     number.strip_prefix('+').is_some_and(|digits| {
-        (8..=15).contains(&digits.len())
-            && !digits.starts_with('0')
-            && digits.bytes().all(|byte| byte.is_ascii_digit())
+        (8..=15).contains(&digits.len()) && !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit())
     })
 }
 

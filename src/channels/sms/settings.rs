@@ -100,9 +100,9 @@ impl Variable for Field {
             ("to" | "text" | "from" | "key" | "reference" | "occurrence", Some(_)) => {
                 Err(format!("must not give {{{name}}} an argument"))
             }
-            (other, _) => Err(format!(
-                "has an unknown variable {{{other}}} (known: to, text, from, key, reference, occurrence)"
-            )),
+            (other, _) => {
+                Err(format!("has an unknown variable {{{other}}} (known: to, text, from, key, reference, occurrence)"))
+            }
         }
     }
 }
