@@ -24,6 +24,13 @@ pub fn parse() -> Cli {
     clap::Parser::parse()
 }
 
+impl Cli {
+    /// The configuration file that is meant.
+    pub fn config_path(&self) -> std::path::PathBuf {
+        self.config.clone().unwrap_or_else(crate::config::load::default_path)
+    }
+}
+
 /// Says an error and its causes on stderr.
 pub fn complain(error: &anyhow::Error) {
     output::complain(error);

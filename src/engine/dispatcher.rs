@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use sqlx::{PgConnection, PgPool};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 use super::{
@@ -20,7 +20,7 @@ use crate::{
     domain::{
         intent::Outgoing,
         key::{Keyring, Spelling},
-        outcome::{Ended, Outcome, Proof, Report},
+        outcome::{DoubtKind, Ended, Outcome, Proof, Report, Stage},
         state::State,
     },
     failpoint::failpoint,
@@ -53,6 +53,8 @@ pub struct Sending {
     pub worker: Uuid,
     /// Where results go.
     pub results: mpsc::Sender<Finished>,
+    /// Cancelled when the process cannot wait for its sends any longer.
+    pub hard_stop: CancellationToken,
     /// Running sends.
     pub tracker: TaskTracker,
     /// Counters.
@@ -279,7 +281,12 @@ pub(super) async fn send(sending: &Sending, served: &Served, claim: Claim, slot:
                 attempt: outgoing.attempt,
                 token,
             });
-            (Some(prepared.digest.to_vec()), served.channel.send(prepared, &outgoing, gate).await)
+            let digest = prepared.digest.to_vec();
+            let ended = tokio::select! {
+                ended = served.channel.send(prepared, &outgoing, gate) => ended,
+                () = sending.hard_stop.cancelled() => interrupted(),
+            };
+            (Some(digest), ended)
         }
     };
     drop(slot);
@@ -315,6 +322,13 @@ fn weigh(served: &Served, outcome: &Outcome, boot: Duration) {
             Proof::Deferred | Proof::Parked | Proof::SelfStopped | Proof::NotStarted => {}
         },
     }
+}
+
+/// The process stops with the send under way: it may have happened.
+fn interrupted() -> Ended {
+    let mut report = Report::nothing_written("the daemon was stopped in mid-send");
+    report.stage = Stage::Body;
+    Ended { outcome: Outcome::Ambiguous { doubt: DoubtKind::Interrupted }, report }
 }
 
 fn refused_here(unsupported: &crate::channels::Unsupported) -> Ended {

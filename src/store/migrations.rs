@@ -41,3 +41,23 @@ pub async fn run(conn: &mut PgConnection) -> Result<i64, MigrateError> {
 pub fn expected() -> i64 {
     MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or_default()
 }
+
+/// The version the database is at; `None` when it was never migrated.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn version(conn: &mut PgConnection) -> Result<Option<i64>, sqlx::Error> {
+    // The table belongs to the migrator and may not exist, so no checked macro can name it.
+    let there = sqlx::query_scalar!(
+        r#"-- migrations::there
+        select to_regclass('public._sqlx_migrations') is not null as "there!""#
+    )
+    .fetch_one(&mut *conn)
+    .await?;
+    if !there {
+        return Ok(None);
+    }
+    sqlx::query_scalar("-- migrations::version\nselect max(version) from public._sqlx_migrations where success")
+        .fetch_one(conn)
+        .await
+}

@@ -5,6 +5,7 @@ pub mod destinations;
 pub mod error;
 pub mod escalations;
 pub mod generations;
+pub mod instance;
 pub mod intents;
 pub mod journal;
 pub mod listing;
