@@ -1,4 +1,6 @@
 //! What tests stand on.
 
 pub mod db;
+pub mod fragments;
+pub mod world;
 pub mod scripted;
