@@ -1,4 +1,5 @@
 //! What tests stand on.
 
 pub mod db;
+pub mod ledger;
 pub mod scripted;
