@@ -7,4 +7,8 @@ pub mod conformance;
 pub mod fake;
 mod sms;
 mod webhook;
+mod smtp;
+mod smtp_cases;
+mod smtp_render;
+mod smtp_tls;
 mod wire_exchange;

@@ -5,3 +5,5 @@ mod http_fakes;
 mod http_keyed;
 mod http_listing;
 mod http_settings;
+mod imap;
+mod imap_real;
