@@ -1,1 +1,380 @@
-//! (being written)
+//! Wires the house: configuration → ledger → channels → loops → servers. Knows everybody; nobody knows it but `main`.
+
+use std::{net::SocketAddr, str::FromStr, sync::Arc, time::Duration};
+
+use anyhow::{Context, bail};
+use secrecy::{ExposeSecret, SecretSlice};
+use sqlx::{
+    Connection, PgConnection, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tokio::{
+    net::TcpListener,
+    sync::{Notify, mpsc},
+    task::JoinHandle,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use uuid::Uuid;
+
+use crate::{
+    api, channels,
+    clock::Clock,
+    config::{Settings, destination::Destination, retention::Windows},
+    domain::{gate::BoxFuture, key::Keyring},
+    engine::{
+        decider::Decider,
+        dispatcher::{Dispatcher, Sending},
+        fleet::{Fleet, Served},
+        reaper::Reaper,
+        reconciler::Reconciler,
+        results::Recorder,
+        runner::{Pace, drive},
+        sweeper::Sweeper,
+    },
+    lifecycle::Shutdown,
+    look_up,
+    store::{
+        self,
+        destinations::{Publication, Published},
+        instance::Belongs,
+    },
+    telemetry::{metrics::Metrics, progress::Progress},
+};
+
+/// Results that may wait to be written before claiming stops.
+const UNWRITTEN: usize = 1024;
+/// How long before a deadline people are told.
+const DEADLINE_NEAR: Duration = Duration::from_secs(15 * 60);
+
+/// Everything a running daemon consists of.
+pub struct Daemon {
+    /// Where the API answers.
+    pub address: SocketAddr,
+    /// The ledger.
+    pub pool: PgPool,
+    shutdown: Shutdown,
+    hard_stop: CancellationToken,
+    loops: Vec<JoinHandle<()>>,
+    recorder: JoinHandle<()>,
+    heartbeat: JoinHandle<()>,
+    api: JoinHandle<()>,
+    sends: TaskTracker,
+    drain: Duration,
+    worker: Uuid,
+}
+
+/// Connection options for the daemon's pool: plans that keep using the indexes whatever the size of the backlog.
+///
+/// # Errors
+/// When the URL cannot be read.
+pub fn connect_options(url: &str) -> anyhow::Result<PgConnectOptions> {
+    let options = PgConnectOptions::from_str(url).context("database.url")?;
+    Ok(options.application_name("settled").options([("plan_cache_mode", "force_generic_plan"), ("jit", "off")]))
+}
+
+/// Runs until the shutdown is over. `migrate` brings the database to this version first.
+///
+/// # Errors
+/// When it cannot start: configuration, database, secrets, an instance that is not ours.
+pub async fn run(settings: Settings, migrate: bool, clock: Arc<dyn Clock>, shutdown: Shutdown) -> anyhow::Result<()> {
+    let daemon = start(settings, migrate, clock, shutdown.clone()).await?;
+    crate::lifecycle::ready(&format!("serving on {}", daemon.address));
+    shutdown.stopping().await;
+    daemon.stop().await;
+    Ok(())
+}
+
+/// Starts a daemon.
+///
+/// # Errors
+/// As [`run`].
+pub async fn start(
+    settings: Settings,
+    migrate: bool,
+    clock: Arc<dyn Clock>,
+    shutdown: Shutdown,
+) -> anyhow::Result<Daemon> {
+    let keyring = Arc::new(keyring(&settings)?);
+    if migrate {
+        let url = settings.database.migrate_url().context("database.migrate_url")?;
+        let mut conn = PgConnection::connect(url.expose_secret()).await.context("connect to migrate")?;
+        store::migrations::run(&mut conn).await?;
+        conn.close().await?;
+    }
+    let url = settings.database.url().context("database.url")?;
+    let pool = PgPoolOptions::new()
+        .max_connections(settings.database.max_connections)
+        .acquire_timeout(Duration::from_secs(10))
+        .connect_with(connect_options(url.expose_secret())?)
+        .await
+        .context("connect to the database")?;
+    let mut conn = pool.acquire().await?;
+    own(&mut conn, &settings).await?;
+    let fleet = Arc::new(fleet(&mut conn, &settings).await?);
+    let worker = Uuid::now_v7();
+    store::workers::register(&mut conn, worker, &settings.instance.name).await?;
+    drop(conn);
+    let listener = TcpListener::bind(settings.http.listen)
+        .await
+        .with_context(|| format!("http.listen {}", settings.http.listen))?;
+    let house = House { settings, pool, fleet, clock, keyring, worker, shutdown };
+    house.open(listener)
+}
+
+/// What the loops are built from.
+struct House {
+    settings: Settings,
+    pool: PgPool,
+    fleet: Arc<Fleet>,
+    clock: Arc<dyn Clock>,
+    keyring: Arc<Keyring>,
+    worker: Uuid,
+    shutdown: Shutdown,
+}
+
+impl House {
+    fn open(self, listener: TcpListener) -> anyhow::Result<Daemon> {
+        let address = listener.local_addr()?;
+        let metrics = Metrics::new();
+        let progress = Progress::new(Arc::clone(&self.clock));
+        let wake = Arc::new(Notify::new());
+        let hard_stop = CancellationToken::new();
+        let sends = TaskTracker::new();
+        let (results, inbox) = mpsc::channel(UNWRITTEN);
+        let recorder = Recorder::new(
+            self.pool.clone(),
+            Arc::clone(&self.fleet),
+            Arc::clone(&self.clock),
+            self.worker,
+            Arc::clone(&wake),
+            Arc::clone(&metrics),
+        );
+        let recorder = tokio::spawn(recorder.run(inbox));
+        let sending = Sending {
+            pool: self.pool.clone(),
+            fleet: Arc::clone(&self.fleet),
+            clock: Arc::clone(&self.clock),
+            keyring: Arc::clone(&self.keyring),
+            region: self.settings.instance.region.clone(),
+            worker: self.worker,
+            results,
+            hard_stop: hard_stop.clone(),
+            tracker: sends.clone(),
+            metrics: Arc::clone(&metrics),
+            batch: self.settings.dispatcher.batch as usize,
+        };
+        let loops = self.loops(sending, &wake, &progress, &metrics);
+        let windows = Windows::of(&self.settings);
+        let state = api::AppState::new(
+            self.pool.clone(),
+            Arc::clone(&self.clock),
+            metrics,
+            progress,
+            wake,
+            windows,
+            self.shutdown.clone(),
+        );
+        let served = api::serve(listener, state, self.shutdown.clone());
+        let api = tokio::spawn(async move {
+            if let Err(error) = served.await {
+                tracing::error!(%error, "the API ended");
+            }
+        });
+        let heartbeat = tokio::spawn(heartbeat(
+            self.pool.clone(),
+            self.worker,
+            Arc::clone(&self.clock),
+            self.settings.dispatcher.heartbeat,
+        ));
+        tracing::info!(%address, worker = %self.worker, destinations = self.settings.destinations.len(), "settled is up");
+        Ok(Daemon {
+            address,
+            pool: self.pool,
+            shutdown: self.shutdown,
+            hard_stop,
+            loops,
+            recorder,
+            heartbeat,
+            api,
+            sends,
+            drain: self.settings.dispatcher.drain,
+            worker: self.worker,
+        })
+    }
+
+    fn loops(
+        &self,
+        sending: Sending,
+        wake: &Arc<Notify>,
+        progress: &Progress,
+        metrics: &Arc<Metrics>,
+    ) -> Vec<JoinHandle<()>> {
+        let stop = CancellationToken::new();
+        let (child, stopping) = (stop.clone(), self.shutdown.stopping());
+        tokio::spawn(async move {
+            stopping.await;
+            child.cancel();
+        });
+        let timing = &self.settings.dispatcher;
+        let quick = Pace { busy: Duration::ZERO, idle_min: timing.poll_min, idle_max: timing.poll_max };
+        let calm = Pace {
+            busy: Duration::from_millis(20),
+            idle_min: Duration::from_millis(100),
+            idle_max: Duration::from_secs(1),
+        };
+        let slow = Pace {
+            busy: Duration::from_millis(200),
+            idle_min: Duration::from_secs(1),
+            idle_max: Duration::from_secs(5),
+        };
+        let (pool, fleet, clock) = (&self.pool, &self.fleet, &self.clock);
+        let reaper = Reaper {
+            pool: pool.clone(),
+            fleet: Arc::clone(fleet),
+            clock: Arc::clone(clock),
+            worker: self.worker,
+            heartbeat_limit: timing.worker_dead_after,
+        };
+        let decider = Decider { pool: pool.clone(), fleet: Arc::clone(fleet), clock: Arc::clone(clock) };
+        let sweeper = Sweeper::new(
+            pool.clone(),
+            Arc::clone(fleet),
+            Arc::clone(clock),
+            self.worker,
+            DEADLINE_NEAR,
+            Arc::clone(metrics),
+        );
+        let run = |future: BoxFuture<'static, ()>| tokio::spawn(future);
+        let on = |pace| (pace, Arc::clone(wake), progress.clone(), stop.clone());
+        let (pace, wake_, progress_, stop_) = on(quick);
+        let dispatcher = run(drive(Dispatcher::new(sending.clone()), pace, wake_, progress_, stop_));
+        let (pace, wake_, progress_, stop_) = on(calm);
+        let reconciler = run(drive(Reconciler::new(sending), pace, wake_, progress_, stop_));
+        let (pace, wake_, progress_, stop_) = on(calm);
+        let decider = run(drive(decider, pace, wake_, progress_, stop_));
+        // What these find has no hurry, and a result must not wake them.
+        let (pace, _, progress_, stop_) = on(calm);
+        let reaper = run(drive(reaper, pace, Arc::new(Notify::new()), progress_, stop_));
+        let (pace, _, progress_, stop_) = on(slow);
+        let sweeper = run(drive(sweeper, pace, Arc::new(Notify::new()), progress_, stop_));
+        vec![dispatcher, reconciler, decider, reaper, sweeper]
+    }
+}
+
+impl Daemon {
+    /// Stops claiming, lets running sends finish inside the limit, writes the rest as unknown with its evidence.
+    pub async fn stop(self) {
+        self.shutdown.begin();
+        for task in self.loops {
+            // A loop that panicked has nothing left to stop.
+            let _ended = task.await;
+        }
+        self.sends.close();
+        let drained = tokio::select! {
+            () = self.sends.wait() => true,
+            () = tokio::time::sleep(self.drain) => false,
+            () = self.shutdown.hurried() => false,
+        };
+        if !drained {
+            tracing::warn!(open = self.sends.len(), "sends that did not finish are written as unknown");
+            self.hard_stop.cancel();
+            self.sends.wait().await;
+        }
+        // The last sender is gone with the last send; the recorder ends when everything is written.
+        let written = tokio::time::timeout(Duration::from_secs(10), self.recorder).await;
+        if written.is_err() {
+            tracing::error!("results could not be written before the end; their leases will tell");
+        }
+        self.shutdown.hurry();
+        let _ended = self.api.await;
+        self.heartbeat.abort();
+        if let Ok(mut conn) = self.pool.acquire().await
+            && let Err(error) = store::workers::stop(&mut conn, self.worker).await
+        {
+            tracing::warn!(%error, "the worker could not be signed off");
+        }
+        self.pool.close().await;
+        tracing::info!("settled is down");
+    }
+}
+
+fn keyring(settings: &Settings) -> anyhow::Result<Keyring> {
+    let loaded = settings.keys.load()?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let secrets = loaded
+        .secrets
+        .into_iter()
+        .map(|(kid, secret)| (kid, SecretSlice::from(secret.expose_secret().as_bytes().to_vec())));
+    Ok(Keyring::new(loaded.active, secrets)?)
+}
+
+/// The database must be at this version and belong to this installation.
+async fn own(conn: &mut PgConnection, settings: &Settings) -> anyhow::Result<()> {
+    let expected = store::migrations::expected();
+    let found = store::migrations::version(conn).await?;
+    if found != Some(expected) {
+        bail!("the database is at version {found:?}, this build needs {expected}; run `settled migrate`");
+    }
+    match store::instance::belongs(conn, &settings.instance.name, &settings.instance.region).await? {
+        Belongs::Here => {}
+        Belongs::Claimed => tracing::info!(instance = %settings.instance.name, "the database is claimed"),
+        Belongs::Elsewhere { why } => bail!("instance: {why}; nothing is sent"),
+    }
+    Ok(())
+}
+
+/// Builds and publishes the configured destinations; what another process published under a higher revision is not served.
+async fn fleet(conn: &mut PgConnection, settings: &Settings) -> anyhow::Result<Fleet> {
+    let mut served = Vec::new();
+    for config in &settings.destinations {
+        let ready = build(config).with_context(|| format!("destination {}", config.name))?;
+        let publication = Publication {
+            destination: config,
+            revision: settings.destinations_revision,
+            generation: &ready.generation,
+            asked_by_key: ready.look_up.as_ref().is_some_and(|l| l.abilities().shows_key),
+        };
+        match store::destinations::publish(conn, publication).await? {
+            Published::New | Published::Replaced | Published::Unchanged => served.push(ready),
+            Published::Older { held } => {
+                tracing::warn!(destination = %config.name, held, "a higher revision is published; it is not served here");
+            }
+        }
+    }
+    for row in store::destinations::list(conn).await? {
+        let configured = settings.destinations.iter().any(|d| d.name == row.name);
+        if !configured && row.withdrawn_at.is_none() && row.revision <= settings.destinations_revision {
+            store::destinations::withdraw(conn, &row.name).await?;
+            tracing::warn!(destination = %row.name, "left the configuration; its intents wait for a person");
+        }
+    }
+    let again = |config: &Destination| look_up::registry::build(config).map_err(|e| e.to_string());
+    Ok(Fleet::new(served, Box::new(again)))
+}
+
+/// One destination with its adapters.
+///
+/// # Errors
+/// When its settings or secrets cannot be used.
+pub fn build(config: &Destination) -> anyhow::Result<Served> {
+    let channel = channels::registry::build(config)?;
+    let look_up = look_up::registry::build(config)?;
+    Ok(Served::new(config.clone(), channels::registry::generation(config), channel, look_up))
+}
+
+async fn heartbeat(pool: PgPool, worker: Uuid, clock: Arc<dyn Clock>, every: Duration) {
+    let mut ticks = tokio::time::interval(every);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let beaten = async {
+            let mut conn = pool.acquire().await?;
+            store::workers::beat(&mut conn, worker, clock.sql_now()).await
+        };
+        if let Err(error) = beaten.await {
+            tracing::warn!(%error, "no heartbeat; other daemons will hold this one for dead");
+        }
+    }
+}

@@ -1,1 +1,80 @@
-//! (being written)
+//! The HTTP API. Parses, calls the engine or reads the store, renders; it decides nothing.
+//!
+//! Every answer is made from what is durable. Errors are RFC 9457 problems with stable types ([`problem`]); every call names
+//! its caller by a token ([`auth`]), and producers see their own tenant only.
+
+pub mod auth;
+mod body;
+mod health;
+mod intents;
+mod pauses;
+pub mod problem;
+mod router;
+
+use std::sync::Arc;
+
+use sqlx::PgPool;
+use tokio::{
+    net::TcpListener,
+    sync::{Notify, Semaphore},
+};
+
+use crate::{
+    clock::Clock,
+    config::retention::Windows,
+    lifecycle::Shutdown,
+    telemetry::{metrics::Metrics, progress::Progress},
+};
+
+pub use router::router;
+
+/// Calls that may wait for an intent to settle at the same time; more than that are answered at once.
+const WAITERS: usize = 256;
+
+/// What the handlers share.
+#[derive(Clone)]
+pub struct AppState {
+    /// The ledger.
+    pub pool: PgPool,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Numbers.
+    pub metrics: Arc<Metrics>,
+    /// Steps of the loops.
+    pub progress: Progress,
+    /// Wakes the dispatcher after a commit.
+    pub wake: Arc<Notify>,
+    /// How long a repeat is recognised.
+    pub windows: Windows,
+    /// Ends waits when the daemon stops.
+    pub shutdown: Shutdown,
+    waiters: Arc<Semaphore>,
+}
+
+impl AppState {
+    /// State of one daemon.
+    pub fn new(
+        pool: PgPool,
+        clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
+        progress: Progress,
+        wake: Arc<Notify>,
+        windows: Windows,
+        shutdown: Shutdown,
+    ) -> Self {
+        metrics.dedupe_window(i64::try_from(crate::config::retention::hours(windows.keys)).unwrap_or(i64::MAX));
+        Self { pool, clock, metrics, progress, wake, windows, shutdown, waiters: Arc::new(Semaphore::new(WAITERS)) }
+    }
+}
+
+/// Serves until the daemon stops; calls that are being answered may finish, until it is in a hurry.
+///
+/// # Errors
+/// When the listener fails.
+pub async fn serve(listener: TcpListener, state: AppState, shutdown: Shutdown) -> std::io::Result<()> {
+    let server = axum::serve(listener, router(state)).with_graceful_shutdown(shutdown.stopping());
+    tokio::select! {
+        ended = async { server.await } => ended,
+        () = shutdown.hurried() => Ok(()),
+    }
+}

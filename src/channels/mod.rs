@@ -1,5 +1,6 @@
 //! Sending. One file each; an adapter never sees the database and never decides what a doubt leads to.
 
+pub mod classify;
 pub mod registry;
 pub mod sms;
 pub mod smtp;

@@ -1,1 +1,60 @@
-//! (being written)
+//! The command line: data on stdout, words on stderr, `--json` everywhere, exit codes from [`exit`].
+//!
+//! This module only parses into a [`Command`] and runs the commands that read or write the ledger. `main.rs` alone knows
+//! the daemon and the demonstration.
+
+mod arguments;
+mod check;
+mod context;
+mod destinations;
+pub mod exit;
+mod intents;
+mod ledger;
+mod output;
+mod pauses;
+mod story;
+mod tokens;
+
+pub use arguments::{Cli, Command};
+use context::Context;
+use exit::{Exit, Failure};
+
+/// Reads the command line; prints help or a usage error and ends the process where clap says so.
+pub fn parse() -> Cli {
+    clap::Parser::parse()
+}
+
+impl Cli {
+    /// The configuration file that is meant.
+    pub fn config_path(&self) -> std::path::PathBuf {
+        self.config.clone().unwrap_or_else(crate::config::load::default_path)
+    }
+}
+
+/// Says an error and its causes on stderr.
+pub fn complain(error: &anyhow::Error) {
+    output::complain(error);
+}
+
+/// Runs a command that reads or writes the ledger or the files. `None`: it is for the daemon or the demonstration.
+pub async fn run(cli: &Cli) -> Option<Exit> {
+    let context = Context::new(cli);
+    let result = match &cli.command {
+        Command::Serve { .. } => return None,
+        #[cfg(feature = "demo")]
+        Command::Demo(_) => return None,
+        Command::Check => check::run(&context),
+        Command::Migrate => ledger::migrate(&context).await,
+        Command::Show { intent, tenant } => intents::show(&context, intent, tenant.as_deref()).await,
+        Command::List(list) => intents::list(&context, list).await,
+        Command::Destinations(which) => destinations::run(&context, which).await,
+        Command::Tokens(which) => tokens::run(&context, which).await,
+        Command::Pause { scope, reason } => pauses::pause(&context, scope, reason).await,
+        Command::Resume { scope } => pauses::resume(&context, scope).await,
+        Command::Enqueue(_) | Command::Cancel { .. } | Command::Producers(_) => todo!(),
+    };
+    Some(result.unwrap_or_else(|Failure { exit, error }| {
+        output::complain(&error);
+        exit
+    }))
+}

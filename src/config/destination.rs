@@ -195,6 +195,16 @@ impl Destination {
         self.effect_scope.as_deref().unwrap_or(&self.name)
     }
 
+    /// It keeps our keys, or can be asked what it has.
+    pub fn can_be_asked(&self) -> bool {
+        self.replay.is_some() || self.look_up.is_some()
+    }
+
+    /// What holds in doubt: as configured, else asking. Loading refuses a destination that states nothing and cannot be asked.
+    pub fn doubt_policy(&self) -> InDoubt {
+        self.in_doubt.unwrap_or(if self.can_be_asked() { InDoubt::Ask } else { InDoubt::Person })
+    }
+
     /// The longest that one attempt can take until its reply is given up.
     pub fn worst_send_time(&self) -> Duration {
         let t = &self.timeouts;

@@ -77,6 +77,8 @@ pub struct Outgoing {
     pub recipient: String,
     /// Number of this attempt.
     pub attempt: i32,
+    /// An earlier attempt of this intent handed over bytes and ended in doubt, so "duplicate" may be about ourselves.
+    pub earlier_bytes: bool,
     /// When the intent was admitted; the only date a rendering may use.
     pub created_at: DateTime<Utc>,
     /// The payload as given, JSON text.

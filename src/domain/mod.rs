@@ -8,6 +8,7 @@ pub mod evidence;
 pub mod gate;
 pub mod intent;
 pub mod key;
+pub mod mark;
 pub mod outcome;
 pub mod question;
 pub mod reason;

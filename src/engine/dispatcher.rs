@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use sqlx::{PgConnection, PgPool};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
     folding::{Case, Cause, after, settle},
     results::Finished,
     runner::{Progress, Step},
-    self_stop::{Deadline, SelfStop},
+    self_stop::{Allowance, SelfStop},
 };
 use crate::{
     channels::Prepared,
@@ -20,15 +20,17 @@ use crate::{
     domain::{
         intent::Outgoing,
         key::{Keyring, Spelling},
-        outcome::{Ended, Outcome, Proof, Report},
+        outcome::{DoubtKind, Ended, Outcome, Proof, Report, Stage},
         state::State,
     },
     failpoint::failpoint,
     store::{
         self,
+        attempts::AttemptRow,
         error::StoreError,
         queue::{Batch, Picked},
     },
+    telemetry::metrics::Metrics,
 };
 
 /// A proof of absence must outlive the claim by this much.
@@ -51,8 +53,12 @@ pub struct Sending {
     pub worker: Uuid,
     /// Where results go.
     pub results: mpsc::Sender<Finished>,
+    /// Cancelled when the process cannot wait for its sends any longer.
+    pub hard_stop: CancellationToken,
     /// Running sends.
     pub tracker: TaskTracker,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
     /// At most so many claims at once.
     pub batch: usize,
 }
@@ -61,7 +67,7 @@ pub struct Sending {
 pub struct Claim {
     pub(super) outgoing: Outgoing,
     pub(super) token: Uuid,
-    pub(super) deadline: Deadline,
+    pub(super) allowance: Allowance,
     pub(super) lease_until: chrono::DateTime<chrono::Utc>,
     pub(super) claimed_at: chrono::DateTime<chrono::Utc>,
     pub(super) prepared: Result<Prepared, crate::channels::Unsupported>,
@@ -131,7 +137,7 @@ impl Dispatcher {
     async fn claim(&self, served: &Arc<Served>, wanted: usize) -> Result<Vec<Claim>, StoreError> {
         let s = &self.sending;
         let lease = served.config.lease();
-        let deadline = Deadline::before_claim(&*s.clock, lease);
+        let allowance = Allowance::before_claim(&*s.clock, lease);
         let mut tx = s.pool.begin().await?;
         store::durable(&mut tx).await?;
         let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
@@ -144,10 +150,14 @@ impl Dispatcher {
         let mut batch = Batch::default();
         let mut claims = Vec::with_capacity(picked.len());
         for pick in picked {
-            if pick.attempt > 0 && !self.proofs_hold(&mut tx, served, &pick).await? {
-                continue;
+            let mut earlier_bytes = false;
+            if pick.attempt > 0 {
+                let Some(doubted) = self.proofs_hold(&mut tx, served, &pick).await? else { continue };
+                earlier_bytes = doubted;
             }
-            let Some(claim) = self.prepare(served, pick, deadline, lease_until, &mut batch) else { continue };
+            let Some(claim) = self.prepare(served, pick, earlier_bytes, allowance, lease_until, &mut batch) else {
+                continue;
+            };
             claims.push(claim);
         }
         let replay_until =
@@ -164,12 +174,19 @@ impl Dispatcher {
         Ok(claims)
     }
 
-    /// A second attempt needs an unexpired proof for every earlier ambiguous one; otherwise it goes back to be asked about.
-    async fn proofs_hold(&self, conn: &mut PgConnection, served: &Served, pick: &Picked) -> Result<bool, StoreError> {
+    /// A second attempt needs an unexpired proof for every earlier ambiguous one; otherwise it goes back to be asked about
+    /// (`None`). `Some` says whether there was such an earlier one.
+    async fn proofs_hold(
+        &self,
+        conn: &mut PgConnection,
+        served: &Served,
+        pick: &Picked,
+    ) -> Result<Option<bool>, StoreError> {
         let policy = served.policy();
-        let Some(case) = Case::lock(conn, pick.id, self.sending.clock.sql_now()).await? else { return Ok(false) };
+        let Some(case) = Case::lock(conn, pick.id, self.sending.clock.sql_now()).await? else { return Ok(None) };
         if case.fold_at(&policy, after(case.intent.now, PROOF_MARGIN)).state == State::Pending {
-            return Ok(true);
+            let doubted = |a: &AttemptRow| matches!(a.attempt.outcome, Some(Outcome::Ambiguous { .. }));
+            return Ok(Some(case.attempts.iter().any(doubted)));
         }
         let actor = format!("dispatcher@{}", self.sending.worker);
         let mut cause = Cause::of(&actor);
@@ -177,14 +194,15 @@ impl Dispatcher {
         let mut stale = case;
         stale.intent.now = after(stale.intent.now, PROOF_MARGIN);
         settle(conn, &stale, &policy, &cause).await?;
-        Ok(false)
+        Ok(None)
     }
 
     fn prepare(
         &self,
         served: &Served,
         pick: Picked,
-        deadline: Deadline,
+        earlier_bytes: bool,
+        allowance: Allowance,
         lease_until: chrono::DateTime<chrono::Utc>,
         batch: &mut Batch,
     ) -> Option<Claim> {
@@ -210,6 +228,7 @@ impl Dispatcher {
             occurrence: pick.occurrence,
             recipient: pick.recipient,
             attempt: pick.attempt + 1,
+            earlier_bytes,
             created_at: pick.created_at,
             payload: pick.payload,
         };
@@ -220,7 +239,7 @@ impl Dispatcher {
         batch.keys.push(key);
         batch.kids.push(kid);
         batch.digests.push(prepared.as_ref().map_or_else(|_| Vec::new(), |p| p.digest.to_vec()));
-        Some(Claim { outgoing, token, deadline, lease_until, claimed_at: pick.now, prepared })
+        Some(Claim { outgoing, token, allowance, lease_until, claimed_at: pick.now, prepared })
     }
 
     async fn give_back(&self, destination: &str, claims: Vec<Claim>) {
@@ -250,19 +269,24 @@ impl Step for Dispatcher {
 
 /// One attempt, from the prepared message to its result. Runs as a task of its own.
 pub(super) async fn send(sending: &Sending, served: &Served, claim: Claim, slot: OwnedSemaphorePermit) {
-    let Claim { outgoing, token, deadline, lease_until, claimed_at, prepared } = claim;
+    let Claim { outgoing, token, allowance, lease_until, claimed_at, prepared } = claim;
     let (digest, ended) = match prepared {
         Err(unsupported) => (None, refused_here(&unsupported)),
         Ok(prepared) => {
             let gate = Arc::new(SelfStop {
                 clock: Arc::clone(&sending.clock),
-                deadline,
+                allowance,
                 pool: sending.pool.clone(),
                 intent_id: outgoing.intent_id,
                 attempt: outgoing.attempt,
                 token,
             });
-            (Some(prepared.digest.to_vec()), served.channel.send(prepared, &outgoing, gate).await)
+            let digest = prepared.digest.to_vec();
+            let ended = tokio::select! {
+                ended = served.channel.send(prepared, &outgoing, gate) => ended,
+                () = sending.hard_stop.cancelled() => interrupted(),
+            };
+            (Some(digest), ended)
         }
     };
     drop(slot);
@@ -298,6 +322,13 @@ fn weigh(served: &Served, outcome: &Outcome, boot: Duration) {
             Proof::Deferred | Proof::Parked | Proof::SelfStopped | Proof::NotStarted => {}
         },
     }
+}
+
+/// The process stops with the send under way: it may have happened.
+fn interrupted() -> Ended {
+    let mut report = Report::nothing_written("the daemon was stopped in mid-send");
+    report.stage = Stage::Body;
+    Ended { outcome: Outcome::Ambiguous { doubt: DoubtKind::Interrupted }, report }
 }
 
 fn refused_here(unsupported: &crate::channels::Unsupported) -> Ended {

@@ -14,10 +14,14 @@
 //! All of them go through [`folding`]: lock the row, read all evidence, fold, write.
 
 pub mod admission;
+pub mod decider;
 pub mod dispatcher;
 pub mod fleet;
 pub mod folding;
 mod placement;
+pub mod reaper;
+pub mod reconciler;
 pub mod results;
 pub mod runner;
 pub mod self_stop;
+pub mod sweeper;

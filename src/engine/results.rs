@@ -17,11 +17,13 @@ use crate::{
     clock::Clock,
     domain::{
         backoff,
+        evidence::AttemptKind,
         outcome::{Ended, Outcome, Proof, Report},
         reason::Reason,
     },
     failpoint::failpoint,
     store::{self, error::StoreError, journal::Entry, queue::SentBatch, witnesses::Witness},
+    telemetry::metrics::Metrics,
 };
 
 /// An attempt that ended, on its way into the ledger.
@@ -98,6 +100,8 @@ pub struct Recorder {
     pub worker: Uuid,
     /// Wakes the dispatcher, the reconciler and whoever waits for a result.
     pub wake: Arc<Notify>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
     witnessed: HashMap<String, Duration>,
 }
 
@@ -110,8 +114,15 @@ const WITNESS_EVERY: Duration = Duration::from_millis(500);
 
 impl Recorder {
     /// A recorder.
-    pub fn new(pool: PgPool, fleet: Arc<Fleet>, clock: Arc<dyn Clock>, worker: Uuid, wake: Arc<Notify>) -> Self {
-        Self { pool, fleet, clock, worker, wake, witnessed: HashMap::new() }
+    pub fn new(
+        pool: PgPool,
+        fleet: Arc<Fleet>,
+        clock: Arc<dyn Clock>,
+        worker: Uuid,
+        wake: Arc<Notify>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { pool, fleet, clock, worker, wake, metrics, witnessed: HashMap::new() }
     }
 
     /// Writes until every sender is gone. A failing write is tried again: what is in hand must not be lost while the
@@ -246,7 +257,8 @@ impl Recorder {
             cause = report.cause.as_deref(),
             "attempt ended"
         );
-        crate::telemetry::metrics::attempt(&finished.destination, finished.ended.outcome.as_str());
+        let seconds = std::time::Duration::from_millis(report.millis).as_secs_f64();
+        self.metrics.attempt(&finished.destination, finished.ended.outcome.as_str(), seconds);
     }
 }
 
@@ -296,7 +308,12 @@ pub async fn record(
     let Some(case) = Case::lock(conn, finished.intent_id, at).await? else { return Ok(None) };
     let mut cause = Cause::of(actor);
     cause.appended = 1;
-    cause.not_before = Some(not_before(&case, finished, policy));
+    let not_before = not_before(&case, finished, policy);
+    cause.not_before = Some(not_before);
+    if case.attempt(finished.attempt).is_some_and(|a| a.attempt.kind == AttemptKind::Replay) {
+        // A replay that settled nothing must not be followed by the next one at once.
+        cause.ask_at = Some(not_before);
+    }
     cause.detail = finished.ended.report.cause.clone();
     let moved = settle(conn, &case, policy, &cause).await?;
     Ok(Some(moved))

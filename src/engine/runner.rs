@@ -1,17 +1,11 @@
 //! Drives a loop: it alone sleeps. A step takes no input; what to do comes from the database, a wake-up only shortens the wait.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::{clock::Clock, domain::gate::BoxFuture, store::error::StoreError};
+use crate::{domain::gate::BoxFuture, store::error::StoreError, telemetry};
 
 /// What a step found to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,22 +28,6 @@ pub trait Step: Send {
     fn step(&mut self) -> impl Future<Output = Result<Progress, StoreError>> + Send;
 }
 
-/// When a loop last came through, for `/livez` and the watchdog.
-#[derive(Debug, Clone, Default)]
-pub struct Pulse(Arc<AtomicU64>);
-
-impl Pulse {
-    /// It came through now.
-    pub fn beat(&self, clock: &dyn Clock) {
-        self.0.store(u64::try_from(clock.boot().as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-
-    /// How long ago that was.
-    pub fn age(&self, clock: &dyn Clock) -> Duration {
-        clock.boot().saturating_sub(Duration::from_millis(self.0.load(Ordering::Relaxed)))
-    }
-}
-
 /// How long a loop waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
@@ -61,18 +39,21 @@ pub struct Pace {
     pub idle_max: Duration,
 }
 
+/// A loop that makes no step for this long is stuck. Longer than any statement may take.
+const STUCK: Duration = Duration::from_secs(120);
+
 /// Runs a loop until the token is cancelled. Errors are logged here, once, and back off up to ten seconds.
 pub fn drive<S: Step + 'static>(
     mut step: S,
     pace: Pace,
     wake: Arc<Notify>,
-    pulse: Pulse,
-    clock: Arc<dyn Clock>,
+    progress: telemetry::progress::Progress,
     stop: CancellationToken,
 ) -> BoxFuture<'static, ()> {
     Box::pin(async move {
         let mut wait = pace.idle_min;
         let mut failures = 0_u32;
+        progress.watch(S::NAME, STUCK);
         while !stop.is_cancelled() {
             // Register interest before looking, so that no wake-up is lost.
             let woken = wake.notified();
@@ -93,7 +74,7 @@ pub fn drive<S: Step + 'static>(
                     wait = Duration::from_millis(100 << failures.min(7)).min(Duration::from_secs(10));
                 }
             }
-            pulse.beat(&*clock);
+            progress.tick(S::NAME);
             if wait.is_zero() {
                 tokio::task::yield_now().await;
                 continue;
@@ -104,5 +85,6 @@ pub fn drive<S: Step + 'static>(
                 () = tokio::time::sleep(wait) => {}
             }
         }
+        progress.done(S::NAME);
     })
 }

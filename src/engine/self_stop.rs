@@ -4,12 +4,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 use uuid::Uuid;
 
 use crate::{
-    clock::Clock,
+    clock::{Clock, Deadline, Moment},
     domain::gate::{BoxFuture, Gate},
     store,
 };
@@ -20,32 +19,31 @@ const FRESH: Duration = Duration::from_secs(5);
 /// How long the row may take to answer; an attempt that cannot be sure does not send.
 const ROW_LIMIT: Duration = Duration::from_secs(3);
 
-/// The moment by which an attempt must have stopped writing, by two clocks; the stricter counts.
+/// The time an attempt may use, from clocks that were read *before* the claim was sent: the lease starts later, in the
+/// database.
 #[derive(Debug, Clone, Copy)]
-pub struct Deadline {
-    started: Duration,
-    boot: Duration,
-    wall: DateTime<Utc>,
+pub struct Allowance {
+    start: Moment,
+    length: Duration,
 }
 
-impl Deadline {
-    /// Reads the clocks. Call it *before* the claim is sent: the lease starts later, in the database.
+impl Allowance {
+    /// Reads the clocks.
     pub fn before_claim(clock: &dyn Clock, lease: Duration) -> Self {
-        let started = clock.boot();
-        Self { started, boot: started + lease, wall: clock.now() + lease }
+        Self { start: clock.moment(), length: lease }
+    }
+
+    /// The same, but no longer than `limit` (a replay must end inside the key's life).
+    pub fn no_longer_than(self, limit: Duration) -> Self {
+        Self { length: self.length.min(limit), ..self }
     }
 
     fn remaining(&self, clock: &dyn Clock) -> Duration {
-        let boot = self.boot.saturating_sub(clock.boot());
-        let wall = (self.wall - clock.now()).to_std().unwrap_or_default();
-        boot.min(wall)
+        Deadline::after(self.start, self.length).remaining(clock)
     }
 
-    /// The same, ending no later than `limit` from the start (a replay must end inside the key's life).
-    pub fn no_longer_than(self, limit: Duration) -> Self {
-        let lease = self.boot.saturating_sub(self.started);
-        let cut = lease.saturating_sub(limit);
-        Self { boot: self.boot.saturating_sub(cut), wall: self.wall - cut, ..self }
+    fn age(&self, clock: &dyn Clock) -> Duration {
+        clock.boot().saturating_sub(self.start.boot)
     }
 }
 
@@ -54,7 +52,7 @@ pub struct SelfStop {
     /// Clocks.
     pub clock: Arc<dyn Clock>,
     /// When it closes.
-    pub deadline: Deadline,
+    pub allowance: Allowance,
     /// Where the row is.
     pub pool: PgPool,
     /// The intent.
@@ -71,7 +69,7 @@ impl Gate for SelfStop {
     }
 
     fn remaining(&self) -> Duration {
-        self.deadline.remaining(&*self.clock)
+        self.allowance.remaining(&*self.clock)
     }
 
     fn last_bytes(&self) -> BoxFuture<'_, bool> {
@@ -79,7 +77,7 @@ impl Gate for SelfStop {
             if !self.is_open() {
                 return false;
             }
-            let age = self.clock.boot().saturating_sub(self.deadline.started);
+            let age = self.allowance.age(&*self.clock);
             if self.attempt > 1 || age > FRESH {
                 // One statement in auto-commit; no BEGIN is ever cancelled.
                 let still = store::attempts::still_open(&self.pool, self.intent_id, self.attempt, self.token);

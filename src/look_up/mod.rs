@@ -3,6 +3,7 @@
 pub mod http;
 pub mod imap;
 pub mod registry;
+pub mod template;
 
 use crate::domain::{
     gate::BoxFuture,

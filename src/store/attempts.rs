@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::error::{StoreError, one};
+use super::error::StoreError;
 use crate::domain::{
     evidence::{Attempt, AttemptKind},
     outcome::Ended,
@@ -103,8 +103,11 @@ pub async fn open(conn: &mut PgConnection, o: &Opening<'_>) -> Result<(), StoreE
             values ($1, $2, $3, $4, $5, $6, $7, $8) returning intent_id, number),
         told as (
             insert into settled.journal (intent_id, at, kind, attempt, actor, data)
-            select intent_id, $7, 'claim', number, 'reconciler@' || $5::uuid, jsonb_build_object('kind', $3::text)
-              from opened)
+            select intent_id, $7, 'move', number, 'reconciler@' || $5::uuid,
+                   jsonb_build_object('from', 'unknown', 'to', 'in_flight', 'kind', $3::text)
+              from opened),
+        leased as (
+            update settled.queue set leased_until = $8, token = $4 where intent_id = $1)
         update settled.intents set attempt = $2, state = 'in_flight' where id = $1",
         o.intent_id,
         o.number,
@@ -118,33 +121,6 @@ pub async fn open(conn: &mut PgConnection, o: &Opening<'_>) -> Result<(), StoreE
     .execute(conn)
     .await?;
     Ok(())
-}
-
-/// Pins what the attempt renders, before its first byte.
-///
-/// # Errors
-/// [`StoreError::Moved`] when the attempt is no longer open under this token.
-pub async fn pin_rendering(
-    conn: &mut PgConnection,
-    intent_id: Uuid,
-    number: i32,
-    token: Uuid,
-    digest: &[u8],
-    replay_until: Option<DateTime<Utc>>,
-) -> Result<(), StoreError> {
-    let done = sqlx::query!(
-        "-- attempts::pin_rendering
-        update settled.attempts set digest = $4, replay_until = $5
-         where intent_id = $1 and number = $2 and token = $3 and closed_at is null",
-        intent_id,
-        number,
-        token,
-        digest,
-        replay_until,
-    )
-    .execute(conn)
-    .await?;
-    one(done.rows_affected(), "attempt", intent_id)
 }
 
 /// Closes an attempt with what it learned. `closure_at` is when no byte of it could leave any more.

@@ -203,3 +203,38 @@ pub async fn stop_decision(
     .await?;
     Ok(done.rows_affected() > 0)
 }
+
+/// Tells people of unsettled intents whose deadline is within `near_seconds`; each once while it stays open.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn deadline_near(
+    conn: &mut PgConnection,
+    near_seconds: f64,
+    at: Option<DateTime<Utc>>,
+    limit: i64,
+) -> Result<u64, StoreError> {
+    let done = sqlx::query!(
+        "-- escalations::deadline_near
+        insert into settled.escalations (id, subject, intent_id, destination, tenant, reason, cause, summary, opened_at)
+        select gen_random_uuid(), 'intent', i.id, i.destination, i.tenant, 'deadline_near', 'deadline_near/' || i.destination,
+               upper(i.reference) || ' to ' || i.destination || ' is not settled and its deadline is near',
+               coalesce($2, clock_timestamp())
+          from settled.queue q join settled.intents i on i.id = q.intent_id
+         where q.deadline > coalesce($2, clock_timestamp())
+           and q.deadline <= coalesce($2, clock_timestamp()) + make_interval(secs => $1)
+           -- Whoever gave less time than the warning takes was not to be warned.
+           and i.created_at < q.deadline - make_interval(secs => $1)
+           and i.state in ('held', 'pending')
+           and not exists (select from settled.escalations e
+                            where e.intent_id = i.id and e.reason = 'deadline_near')
+         order by q.deadline limit $3
+        on conflict do nothing",
+        near_seconds,
+        at,
+        limit,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}

@@ -89,3 +89,18 @@ pub async fn stopped(conn: &mut PgConnection) -> Result<Vec<String>, StoreError>
     .fetch_all(conn)
     .await?)
 }
+
+/// Destinations that left the configuration while intents wait for them.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn withdrawn_with_work(conn: &mut PgConnection) -> Result<Vec<String>, StoreError> {
+    Ok(sqlx::query_scalar!(
+        "-- generations::withdrawn_with_work
+        select d.name from settled.destinations d
+         where d.withdrawn_at is not null
+           and exists (select from settled.queue q where q.destination = d.name and q.kind = 'send')"
+    )
+    .fetch_all(conn)
+    .await?)
+}

@@ -170,7 +170,14 @@ pub async fn write_move(conn: &mut PgConnection, m: &Move<'_>) -> Result<(), Sto
         m.story,
     )
     .fetch_one(conn)
-    .await?;
+    .await
+    .map_err(|error| match &error {
+        // Somebody took the effect between our look and our write: look again.
+        sqlx::Error::Database(e) if e.constraint() == Some("intents_effect") => {
+            StoreError::Moved { what: "effect", row: m.from.id }
+        }
+        _ => StoreError::Database(error),
+    })?;
     one(u64::try_from(written).unwrap_or(0), "intent", m.from.id)
 }
 
@@ -266,4 +273,18 @@ pub async fn reopen(
     .execute(conn)
     .await?;
     one(done.rows_affected(), "intent", id)
+}
+
+/// The reference as its first caller spelled it; what travels in the message.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn given_reference(conn: &mut PgConnection, id: Uuid) -> Result<Option<String>, StoreError> {
+    Ok(sqlx::query_scalar!(
+        "-- intents::given_reference
+        select reference from settled.requests where intent_id = $1 and verdict = 'accepted'",
+        id,
+    )
+    .fetch_optional(conn)
+    .await?)
 }

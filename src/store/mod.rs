@@ -5,11 +5,17 @@ pub mod destinations;
 pub mod error;
 pub mod escalations;
 pub mod generations;
+pub mod instance;
 pub mod intents;
 pub mod journal;
+pub mod listing;
+pub mod migrations;
+pub mod pauses;
 pub mod producers;
 pub mod queue;
 pub mod requests;
+pub mod story;
+pub mod tokens;
 pub mod witnesses;
 pub mod workers;
 

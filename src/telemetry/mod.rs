@@ -1,2 +1,33 @@
-//! (being written)
+//! What the daemon says about itself: log lines on stderr, numbers for Prometheus. Never payloads, recipients or secrets.
+
 pub mod metrics;
+pub mod progress;
+
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+
+use crate::config::settings::{LogForm, Telemetry};
+
+/// The filter of the configuration cannot be read, or logging was set up twice.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// The filter.
+    #[error("telemetry.level: `{0}` is no level or filter")]
+    Filter(String),
+    /// Twice.
+    #[error("logging was set up twice")]
+    Twice,
+}
+
+/// Sets logging up for the whole process; text or JSON lines on stderr.
+///
+/// # Errors
+/// On a filter that cannot be read, and on the second call.
+pub fn init(settings: &Telemetry) -> Result<(), TelemetryError> {
+    let filter = EnvFilter::try_new(&settings.level).map_err(|_| TelemetryError::Filter(settings.level.clone()))?;
+    let registry = tracing_subscriber::registry().with(filter);
+    match settings.log {
+        LogForm::Text => registry.with(fmt::layer().with_writer(std::io::stderr)).try_init(),
+        LogForm::Json => registry.with(fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)).try_init(),
+    }
+    .map_err(|_| TelemetryError::Twice)
+}

@@ -1,1 +1,6 @@
-//! (being written)
+//! What a look-up says about a downstream.
+
+mod http;
+mod http_keyed;
+mod http_listing;
+mod http_settings;

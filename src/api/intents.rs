@@ -1,0 +1,188 @@
+//! `/v1/intents`: ask for an effect, and ask how it stands.
+
+use std::time::Duration;
+
+use axum::{
+    Json,
+    body::Body,
+    extract::{Path, Query, State, rejection::QueryRejection},
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, HeaderValue, header};
+use serde::Deserialize;
+use serde_json::json;
+use uuid::Uuid;
+
+use super::{
+    AppState,
+    auth::Caller,
+    problem::{Kind as ProblemKind, Problem},
+};
+use crate::{
+    domain::state::State as IntentState,
+    store::{
+        listing::{self, Filter, Receipt},
+        story as stories,
+        tokens::Kind,
+    },
+};
+
+/// Longest time that a call waits for an intent to settle, seconds.
+const LONGEST_WAIT: u64 = 30;
+
+/// Longest Retry-After, seconds: a caller that comes back later than that learns nothing it could not have learnt before.
+const LONGEST_RETRY: i64 = 3600;
+
+/// Kinds that may read intents.
+const READERS: [Kind; 3] = [Kind::Producer, Kind::Responder, Kind::Admin];
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wait {
+    wait: Option<u64>,
+}
+
+/// One intent. In flight and unknown are ordinary answers: 200 with the state, and when to ask again.
+pub(super) async fn show(
+    State(state): State<AppState>,
+    caller: Caller,
+    Path(id): Path<String>,
+    query: Result<Query<Wait>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let reader = caller.must_be(&READERS)?;
+    let id = intent_id(&id)?;
+    let Query(Wait { wait }) = query.map_err(|e| wrong_query(&e))?;
+    let wait = wait.unwrap_or(0);
+    if wait > LONGEST_WAIT {
+        return Err(Problem::field(ProblemKind::Invalid, "wait", format!("must be 0 to {LONGEST_WAIT} seconds")));
+    }
+    let receipt = wait_for(&state, id, reader.tenant.as_deref(), Duration::from_secs(wait)).await?;
+    Ok(answer(&receipt))
+}
+
+/// Reads the row until it is settled, or nothing more can be expected in the time that is left.
+async fn wait_for(state: &AppState, id: Uuid, tenant: Option<&str>, wait: Duration) -> Result<Receipt, Problem> {
+    let until = tokio::time::Instant::now() + wait;
+    // A place among those who wait, or none: then the call is answered at once.
+    let place = if wait.is_zero() { None } else { state.waiters.try_acquire().ok() };
+    let mut pause = Duration::from_millis(25);
+    loop {
+        let receipt = {
+            let mut conn = state.pool.acquire().await?;
+            listing::receipt(&mut conn, id, tenant).await?.ok_or_else(|| not_found(id))?
+        };
+        let left = until.saturating_duration_since(tokio::time::Instant::now());
+        if place.is_none() || left.is_zero() || !moves_within(&receipt, left) {
+            return Ok(receipt);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause.min(left)) => {}
+            () = state.shutdown.stopping() => return Ok(receipt),
+        }
+        pause = (pause * 3 / 2).min(Duration::from_millis(500));
+    }
+}
+
+/// Whether it could still move in that time.
+fn moves_within(receipt: &Receipt, left: Duration) -> bool {
+    match IntentState::parse(&receipt.state) {
+        Some(IntentState::Pending | IntentState::InFlight) => true,
+        Some(IntentState::Unknown) => {
+            receipt.next_in.and_then(|seconds| u64::try_from(seconds).ok()).is_some_and(|s| s <= left.as_secs())
+        }
+        Some(
+            IntentState::Held
+            | IntentState::Sent
+            | IntentState::Failed
+            | IntentState::Cancelled
+            | IntentState::Abandoned,
+        )
+        | None => false,
+    }
+}
+
+/// A receipt, and when to ask again where something is still going on.
+fn answer(receipt: &Receipt) -> Response {
+    let mut response = Json(receipt).into_response();
+    let settled = IntentState::parse(&receipt.state).is_some_and(IntentState::is_settled);
+    if !settled {
+        let seconds = receipt.next_in.unwrap_or(60).clamp(1, LONGEST_RETRY);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Listed {
+    reference: Option<String>,
+    state: Option<String>,
+    destination: Option<String>,
+    tenant: Option<String>,
+    before: Option<Uuid>,
+    limit: Option<i64>,
+}
+
+/// Intents, newest first. `next` is the `before` of the following page.
+pub(super) async fn list(
+    State(state): State<AppState>,
+    caller: Caller,
+    query: Result<Query<Listed>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let reader = caller.must_be(&READERS)?;
+    let Query(listed) = query.map_err(|e| wrong_query(&e))?;
+    let limit = listed.limit.unwrap_or(50);
+    if !(1..=200).contains(&limit) {
+        return Err(Problem::field(ProblemKind::Invalid, "limit", "must be 1 to 200"));
+    }
+    if let Some(word) = &listed.state
+        && IntentState::parse(word).is_none()
+    {
+        return Err(Problem::field(ProblemKind::Invalid, "state", "must be the name of a state"));
+    }
+    let tenant = match (&reader.tenant, &listed.tenant) {
+        (Some(own), Some(asked)) if own != asked => {
+            return Err(Problem::new(ProblemKind::Forbidden, format!("this token sees tenant {own} only")));
+        }
+        (Some(own), _) => Some(own.as_str()),
+        (None, asked) => asked.as_deref(),
+    };
+    let filter = Filter {
+        reference: listed.reference.as_deref(),
+        state: listed.state.as_deref(),
+        destination: listed.destination.as_deref(),
+        tenant,
+        before: listed.before,
+        limit,
+    };
+    let mut conn = state.pool.acquire().await?;
+    let intents = listing::list(&mut conn, &filter).await?;
+    let full = usize::try_from(limit).is_ok_and(|limit| intents.len() == limit);
+    let next = intents.last().filter(|_| full).map(|last| last.intent_id);
+    Ok(Json(json!({ "intents": intents, "next": next })).into_response())
+}
+
+/// Everything that is known about one intent; for people only, since it quotes what downstreams answered.
+pub(super) async fn story(
+    State(state): State<AppState>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let person = caller.must_be_person()?;
+    let id = intent_id(&id)?;
+    let mut conn = state.pool.acquire().await?;
+    let story = stories::story(&mut conn, id, person.tenant.as_deref()).await?.ok_or_else(|| not_found(id))?;
+    Ok(Json(story).into_response())
+}
+
+fn intent_id(text: &str) -> Result<Uuid, Problem> {
+    text.parse().map_err(|_| Problem::field(ProblemKind::Invalid, "id", "must be the id of an intent (UUID)"))
+}
+
+fn not_found(id: Uuid) -> Problem {
+    Problem::new(ProblemKind::NotFound, format!("there is no intent {id} that this token may see"))
+}
+
+fn wrong_query(error: &QueryRejection) -> Problem {
+    Problem::new(ProblemKind::Invalid, error.body_text())
+}

@@ -1,0 +1,103 @@
+//! `/v1/pauses`: people stop and resume sending.
+
+use axum::{
+    Json,
+    body::Body,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    AppState,
+    auth::Caller,
+    body,
+    problem::{Kind as ProblemKind, Problem},
+};
+use crate::store::{
+    pauses::{self, Scope},
+    tokens::Principal,
+};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    scope: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    reason: String,
+}
+
+impl Named {
+    fn scope(&self) -> Result<Scope, Problem> {
+        match (self.scope.as_str(), self.name.as_str()) {
+            ("all", "") => Ok(Scope::All),
+            ("destination", name) if !name.is_empty() => Ok(Scope::Destination(name.to_owned())),
+            ("tenant", name) if !name.is_empty() => Ok(Scope::Tenant(name.to_owned())),
+            ("all", _) => Err(Problem::field(ProblemKind::Invalid, "name", "must be absent where scope is all")),
+            ("destination" | "tenant", _) => Err(Problem::field(ProblemKind::Invalid, "name", "must be given")),
+            (_, _) => Err(Problem::field(ProblemKind::Invalid, "scope", "must be all, destination or tenant")),
+        }
+    }
+}
+
+/// A person of one tenant pauses that tenant only.
+fn may_touch(person: &Principal, scope: &Scope) -> Result<(), Problem> {
+    match (&person.tenant, scope) {
+        (None, _) => Ok(()),
+        (Some(own), Scope::Tenant(name)) if own == name => Ok(()),
+        (Some(own), Scope::All | Scope::Destination(_) | Scope::Tenant(_)) => {
+            Err(Problem::new(ProblemKind::Forbidden, format!("this token acts for tenant {own} only")))
+        }
+    }
+}
+
+pub(super) async fn list(State(state): State<AppState>, caller: Caller) -> Result<Response, Problem> {
+    caller.must_be_person()?;
+    let mut conn = state.pool.acquire().await?;
+    Ok(Json(json!({ "pauses": pauses::list(&mut conn).await? })).into_response())
+}
+
+pub(super) async fn add(
+    State(state): State<AppState>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let person = caller.must_be_person()?;
+    let bytes = body::read(&headers, body).await?;
+    let named: Named = body::parse(&bytes)?;
+    let scope = named.scope()?;
+    may_touch(person, &scope)?;
+    if named.reason.trim().is_empty() {
+        return Err(Problem::field(ProblemKind::Invalid, "reason", "must say why"));
+    }
+    let mut conn = state.pool.acquire().await?;
+    let new = pauses::add(&mut conn, &scope, named.reason.trim(), &person.actor()).await?;
+    state.metrics.act("pause", if new { "applied" } else { "unchanged" });
+    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(json!({ "pauses": pauses::list(&mut conn).await? }))).into_response())
+}
+
+pub(super) async fn remove(
+    State(state): State<AppState>,
+    caller: Caller,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let person = caller.must_be_person()?;
+    let bytes = body::read(&headers, body).await?;
+    let scope = body::parse::<Named>(&bytes)?.scope()?;
+    may_touch(person, &scope)?;
+    let mut conn = state.pool.acquire().await?;
+    let gone = pauses::remove(&mut conn, &scope, &person.actor()).await?;
+    state.metrics.act("resume", if gone { "applied" } else { "unchanged" });
+    if !gone {
+        return Err(Problem::new(ProblemKind::NotFound, "it is not paused"));
+    }
+    state.wake.notify_waiters();
+    Ok(Json(json!({ "pauses": pauses::list(&mut conn).await? })).into_response())
+}

@@ -1,0 +1,241 @@
+//! RFC 9457 problem documents. A type never changes its meaning; what a caller may do next is part of it.
+//!
+//! Internals never leave: a database error is logged here and answered as `unavailable` or `internal`.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use serde_json::{Map, Value, json};
+
+use crate::store::error::StoreError;
+
+/// Set on every answer that must not be repeated as it is; some SDKs repeat a 409 by themselves without it.
+pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+tokio::task_local! {
+    /// Id of the call that is being answered.
+    pub(super) static REQUEST_ID: String;
+}
+
+/// The closed list of types, `urn:settled:problem:<name>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Not JSON, or a member that is missing, unknown, twice there or of a wrong type.
+    Malformed,
+    /// A value breaks a rule; the field is named.
+    Invalid,
+    /// Neither run and step nor an `Idempotency-Key`.
+    IdentityRequired,
+    /// No valid token.
+    Unauthenticated,
+    /// The token may not do this.
+    Forbidden,
+    /// Not there, or not for this caller.
+    NotFound,
+    /// No such method here.
+    MethodNotAllowed,
+    /// Too many bytes.
+    TooLarge,
+    /// The body is not announced as JSON.
+    UnsupportedMediaType,
+    /// The body did not arrive in time.
+    TooSlow,
+    /// Same identity or effect, other content.
+    Conflict,
+    /// Same `Idempotency-Key`, other content.
+    KeyReused,
+    /// The intent ended without effect; a repeat does not start it again.
+    EndedWithoutEffect,
+    /// The identity is older than what is kept.
+    Expired,
+    /// Another call about the same thing has not ended yet.
+    RivalOpen,
+    /// It was attempted already, so it cannot be cancelled by its producer.
+    TooLate,
+    /// The ledger cannot be reached; the same call may be repeated with the same identity.
+    Unavailable,
+    /// Something unexpected.
+    Internal,
+}
+
+impl Kind {
+    /// All types.
+    pub const ALL: [Self; 18] = [
+        Self::Malformed,
+        Self::Invalid,
+        Self::IdentityRequired,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::TooLarge,
+        Self::UnsupportedMediaType,
+        Self::TooSlow,
+        Self::Conflict,
+        Self::KeyReused,
+        Self::EndedWithoutEffect,
+        Self::Expired,
+        Self::RivalOpen,
+        Self::TooLate,
+        Self::Unavailable,
+        Self::Internal,
+    ];
+
+    /// Last part of the type, and the label in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Invalid => "invalid",
+            Self::IdentityRequired => "identity_required",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden => "forbidden",
+            Self::NotFound => "not_found",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::TooLarge => "too_large",
+            Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::TooSlow => "too_slow",
+            Self::Conflict => "conflict",
+            Self::KeyReused => "key_reused",
+            Self::EndedWithoutEffect => "ended_without_effect",
+            Self::Expired => "expired",
+            Self::RivalOpen => "rival_open",
+            Self::TooLate => "too_late",
+            Self::Unavailable => "unavailable",
+            Self::Internal => "internal",
+        }
+    }
+
+    /// HTTP status.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::Malformed | Self::Invalid | Self::IdentityRequired => StatusCode::BAD_REQUEST,
+            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::NotFound => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Self::Conflict | Self::EndedWithoutEffect | Self::TooLate => StatusCode::CONFLICT,
+            Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Expired => StatusCode::GONE,
+            Self::RivalOpen | Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Malformed => "The body could not be read",
+            Self::Invalid => "A value breaks a rule",
+            Self::IdentityRequired => "The call has no identity",
+            Self::Unauthenticated => "No valid token",
+            Self::Forbidden => "Not allowed",
+            Self::NotFound => "Not found",
+            Self::MethodNotAllowed => "Method not allowed",
+            Self::TooLarge => "Too large",
+            Self::UnsupportedMediaType => "The body must be application/json",
+            Self::TooSlow => "The body did not arrive in time",
+            Self::Conflict => "Other content under a known name",
+            Self::KeyReused => "Other content under a known Idempotency-Key",
+            Self::EndedWithoutEffect => "The intent ended without effect",
+            Self::Expired => "The identity has expired",
+            Self::RivalOpen => "Another call about the same thing is still open",
+            Self::TooLate => "It was attempted already",
+            Self::Unavailable => "The ledger cannot be reached",
+            Self::Internal => "Something unexpected happened",
+        }
+    }
+}
+
+/// One problem, as it is answered.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    kind: Kind,
+    detail: String,
+    more: Map<String, Value>,
+    retry_after: Option<u64>,
+}
+
+impl Problem {
+    /// A problem in words.
+    pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        let retry_after = match kind {
+            Kind::RivalOpen => Some(1),
+            Kind::Unavailable => Some(2),
+            _ => None,
+        };
+        Self { kind, detail: detail.into(), more: Map::new(), retry_after }
+    }
+
+    /// A rule that a field breaks.
+    pub fn field(kind: Kind, field: impl Into<String>, rule: impl Into<String>) -> Self {
+        let (field, rule) = (field.into(), rule.into());
+        Self::new(kind, format!("{field}: {rule}")).with("field", field)
+    }
+
+    /// Adds a member.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.more.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Its type.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        if let StoreError::Moved { .. } = error {
+            return Self::new(Kind::RivalOpen, "somebody else moved it at this moment");
+        }
+        let away = error.is_transient()
+            || matches!(&error, StoreError::Database(e) if !matches!(e, sqlx::Error::Database(d)
+                if !d.code().is_some_and(|c| c.starts_with("57P") || c.starts_with("08") || c.starts_with("53"))));
+        if away {
+            tracing::warn!(%error, "the ledger could not answer a call");
+            Self::new(
+                Kind::Unavailable,
+                "the ledger did not answer; the same call may be made again, with the same identity",
+            )
+        } else {
+            tracing::error!(%error, "a call failed");
+            Self::new(Kind::Internal, "see the log of the daemon under the request id")
+        }
+    }
+}
+
+impl From<sqlx::Error> for Problem {
+    fn from(error: sqlx::Error) -> Self {
+        StoreError::from(error).into()
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = self.kind.status();
+        let mut body = self.more;
+        body.insert("type".to_owned(), json!(format!("urn:settled:problem:{}", self.kind.name())));
+        body.insert("title".to_owned(), json!(self.kind.title()));
+        body.insert("status".to_owned(), json!(status.as_u16()));
+        body.insert("detail".to_owned(), json!(self.detail));
+        if let Ok(id) = REQUEST_ID.try_with(Clone::clone) {
+            body.insert("request_id".to_owned(), json!(id));
+        }
+        let mut response = (status, Value::Object(body).to_string()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if status == StatusCode::CONFLICT {
+            headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"settled\""));
+        }
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}

@@ -1,0 +1,429 @@
+//! One mail over one fresh connection, once. Called by [`super::Smtp`]; never tries again.
+//!
+//! What must hold: nothing is said in clear text before TLS where TLS is asked for; DATA is followed only after 354; the
+//! five bytes that end the message are written only after the gate agreed; a connection is never used after an error, and
+//! without a definite reply it ends with a reset.
+
+use std::{sync::Arc, time::Duration};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use lettre::{
+    Address,
+    transport::smtp::{
+        commands::{Ehlo, Mail as MailFrom, Rcpt},
+        extension::{MailBodyParameter, MailParameter, RcptParameter},
+    },
+};
+use secrecy::ExposeSecret;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::{
+    Mail, Smtp,
+    classify::{self, Step},
+    offers::Offers,
+    settings::{Notify, Tls},
+    talk::{NoReply, Reply, Talk},
+};
+use crate::{
+    channels::wire::{
+        counted::{Counter, Stream},
+        dial,
+    },
+    domain::{
+        gate::Gate,
+        intent::Outgoing,
+        outcome::{DoubtKind, Ended, Outcome, Proof, Report, Stage},
+    },
+};
+
+/// What ends a message that itself ends with CRLF, less that CRLF: held back until the gate agrees.
+const THE_END: &[u8] = b"\r\n.\r\n";
+/// Handed over at a time.
+const CHUNK: usize = 16 * 1024;
+
+/// Sends `mail` and says what is known afterwards.
+pub async fn run(smtp: &Smtp, mail: &Mail, outgoing: &Outgoing, gate: Arc<dyn Gate>) -> Ended {
+    let began = Instant::now();
+    let body = stuffed(&mail.bytes);
+    let needed = (body.len() + THE_END.len()) as u64;
+    let counter = Counter::default();
+    let mut attempt = Attempt {
+        smtp,
+        mail,
+        outgoing,
+        gate,
+        counter,
+        report: Report { bytes_needed: needed, ..Report::nothing_written("") },
+    };
+    attempt.report.cause = None;
+    let outcome = attempt.converse(&body).await.unwrap_or_else(|ended| ended);
+    if attempt.report.stage >= Stage::Body {
+        attempt.report.bytes_handed = attempt.counter.since_mark();
+    }
+    attempt.report.millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Ended { outcome, report: attempt.report }
+}
+
+struct Attempt<'a> {
+    smtp: &'a Smtp,
+    mail: &'a Mail,
+    outgoing: &'a Outgoing,
+    gate: Arc<dyn Gate>,
+    counter: Counter,
+    report: Report,
+}
+
+/// A step that ends the attempt gives its outcome as the error.
+type Step1<T> = Result<T, Outcome>;
+
+impl Attempt<'_> {
+    async fn converse(&mut self, body: &[u8]) -> Step1<Outcome> {
+        if !self.gate.is_open() {
+            return Err(self.self_stopped());
+        }
+        let stream = self.connect().await?;
+        let talk = Talk::new(stream, Arc::clone(&self.gate), self.counter.clone());
+        // Commands have a limit each, and all of them together one as well: the lease is made from it.
+        let end = Instant::now() + self.smtp.timeouts.command * 3;
+        let (mut talk, offers) = self.greet(talk, end).await?;
+        let talked = match self.envelope(&mut talk, &offers, end).await {
+            Ok(()) => self.message(&mut talk, body).await,
+            Err(ended) => Err(ended),
+        };
+        // A definite reply ends the conversation in order; everything else resets it, which is what dropping does.
+        if self.report.code.is_some() && definite(&talked) {
+            talk.part().await;
+            self.report.closed = Some("closed".to_owned());
+        }
+        talked
+    }
+
+    async fn connect(&mut self) -> Step1<Stream> {
+        let smtp = self.smtp;
+        self.report.stage = Stage::Connect;
+        let target = dial::Target {
+            host: &smtp.settings.host,
+            port: smtp.settings.port(),
+            allow: &smtp.allow,
+            resolver: smtp.resolver.as_ref(),
+        };
+        let stream = dial::tcp(&target, smtp.timeouts.connect)
+            .await
+            .map_err(|error| self.ended(classify::not_sent(Proof::NotConnected), error.to_string()))?;
+        self.report.peer = crate::channels::wire::counted::Socket::peer(&stream).ok().map(|peer| peer.to_string());
+        self.report.closed = Some("reset".to_owned());
+        match smtp.settings.tls {
+            Tls::Implicit => self.encrypt(stream).await,
+            Tls::Starttls | Tls::None => Ok(stream),
+        }
+    }
+
+    async fn encrypt(&mut self, stream: Stream) -> Step1<Stream> {
+        self.report.stage = Stage::Tls;
+        let smtp = self.smtp;
+        dial::tls(stream, &smtp.settings.host, Arc::clone(&smtp.tls), smtp.timeouts.tls)
+            .await
+            .map_err(|error| self.ended(classify::not_sent(Proof::TlsFailed), error.to_string()))
+    }
+
+    /// Greeting, EHLO, STARTTLS, EHLO, AUTH.
+    async fn greet(&mut self, mut talk: Talk, end: Instant) -> Step1<(Talk, Offers)> {
+        let limit = self.smtp.timeouts.command;
+        self.report.stage = Stage::Envelope;
+        let greeting = talk.hear(limit, end).await;
+        self.wanted(Step::Greeting, greeting, |code| code == 220)?;
+        let mut offers = self.hello(&mut talk, end).await?;
+        let mut end = end;
+        if self.smtp.settings.tls == Tls::Starttls {
+            self.report.stage = Stage::Tls;
+            if !offers.starttls {
+                return Err(self.ended(
+                    classify::not_sent(Proof::TlsFailed),
+                    "the relay does not offer STARTTLS, which this destination requires".to_owned(),
+                ));
+            }
+            let ready = talk.ask("STARTTLS\r\n", limit, end).await;
+            self.wanted(Step::StartTls, ready, |code| code == 220)?;
+            let stream = talk.into_stream().ok_or_else(|| {
+                self.ended(classify::not_sent(Proof::TlsFailed), "the stream was given away".to_owned())
+            })?;
+            let handshake = Instant::now();
+            let stream = self.encrypt(stream).await?;
+            // The handshake has a limit of its own.
+            end += handshake.elapsed();
+            talk = Talk::new(stream, Arc::clone(&self.gate), self.counter.clone());
+            self.report.stage = Stage::Envelope;
+            offers = self.hello(&mut talk, end).await?;
+        }
+        self.authenticate(&mut talk, &offers, end).await?;
+        Ok((talk, offers))
+    }
+
+    async fn hello(&mut self, talk: &mut Talk, end: Instant) -> Step1<Offers> {
+        let said = talk.ask(Ehlo::new(self.smtp.hello.clone()), self.smtp.timeouts.command, end).await;
+        let reply = self.wanted(Step::Hello, said, |code| code == 250)?;
+        Ok(Offers::read(&reply))
+    }
+
+    async fn authenticate(&mut self, talk: &mut Talk, offers: &Offers, end: Instant) -> Step1<()> {
+        let Some((name, password)) = &self.smtp.credentials else {
+            return Ok(());
+        };
+        let limit = self.smtp.timeouts.command;
+        let last = if offers.auth_plain {
+            let token = STANDARD.encode(format!("\0{name}\0{}", password.expose_secret()));
+            talk.ask(format!("AUTH PLAIN {token}\r\n"), limit, end).await
+        } else if offers.auth_login {
+            let asked = talk.ask("AUTH LOGIN\r\n", limit, end).await;
+            self.wanted(Step::Auth, asked, |code| code == 334)?;
+            let asked = talk.ask(format!("{}\r\n", STANDARD.encode(name)), limit, end).await;
+            self.wanted(Step::Auth, asked, |code| code == 334)?;
+            talk.ask(format!("{}\r\n", STANDARD.encode(password.expose_secret())), limit, end).await
+        } else {
+            return Err(self.ended(
+                classify::not_sent(Proof::Parked),
+                "the relay offers neither AUTH PLAIN nor AUTH LOGIN".to_owned(),
+            ));
+        };
+        self.wanted(Step::Auth, last, |code| code == 235)?;
+        Ok(())
+    }
+
+    /// MAIL, RCPT, DATA.
+    async fn envelope(&mut self, talk: &mut Talk, offers: &Offers, end: Instant) -> Step1<()> {
+        let (from, to) = self.addresses()?;
+        let international = !self.mail.bytes.is_ascii() || !self.mail.from.is_ascii() || !self.mail.to.is_ascii();
+        if international && !offers.smtputf8 {
+            // 553 is what RFC 6531 section 3.5 has the relay say to one who asks all the same; nothing was asked here.
+            return Err(self.ended(
+                Outcome::Refused { code: 553 },
+                "the relay does not offer SMTPUTF8, which an address outside ASCII needs".to_owned(),
+            ));
+        }
+        let limit = self.smtp.timeouts.command;
+        let mail = MailFrom::new(Some(from), self.mail_parameters(offers, international));
+        let said = talk.ask(mail, limit, end).await;
+        self.wanted(Step::Mail, said, |code| code == 250)?;
+        let rcpt = Rcpt::new(to, self.rcpt_parameters(offers));
+        let said = talk.ask(rcpt, limit, end).await;
+        self.wanted(Step::Recipient, said, |code| matches!(code, 250 | 251))?;
+        let said = talk.ask("DATA\r\n", limit, end).await;
+        self.wanted(Step::Data, said, |code| code == 354)?;
+        self.report.code = None;
+        self.report.excerpt = None;
+        Ok(())
+    }
+
+    fn addresses(&mut self) -> Step1<(Address, Address)> {
+        match (self.mail.from.parse(), self.mail.to.parse()) {
+            (Ok(from), Ok(to)) => Ok((from, to)),
+            (Err(_), _) | (_, Err(_)) => {
+                Err(self.ended(Outcome::Refused { code: 553 }, "sender or recipient is no mail address".to_owned()))
+            }
+        }
+    }
+
+    fn mail_parameters(&self, offers: &Offers, international: bool) -> Vec<MailParameter> {
+        let mut parameters = Vec::new();
+        if offers.size {
+            parameters.push(MailParameter::Size(self.mail.bytes.len()));
+        }
+        if international {
+            if offers.eight_bit {
+                parameters.push(MailParameter::Body(MailBodyParameter::EightBitMime));
+            }
+            parameters.push(MailParameter::SmtpUtfEight);
+        }
+        // RFC 3461 section 4.4: an ENVID has at most 100 characters.
+        if offers.dsn && self.outgoing.key.len() <= 100 {
+            parameters.push(other_mail("RET", "HDRS"));
+            parameters.push(other_mail("ENVID", &self.outgoing.key));
+        }
+        parameters
+    }
+
+    fn rcpt_parameters(&self, offers: &Offers) -> Vec<RcptParameter> {
+        let notify = &self.smtp.settings.notify;
+        if !offers.dsn || notify.is_empty() {
+            return Vec::new();
+        }
+        let words: Vec<&str> = notify.iter().copied().map(Notify::word).collect();
+        let mut parameters = vec![other_rcpt("NOTIFY", &words.join(","))];
+        if self.mail.to.is_ascii() {
+            parameters.push(other_rcpt("ORCPT", &format!("rfc822;{}", self.mail.to)));
+        }
+        parameters
+    }
+
+    /// The message, the gate, the end, and the reply that settles it.
+    async fn message(&mut self, talk: &mut Talk, body: &[u8]) -> Step1<Outcome> {
+        self.report.stage = Stage::Body;
+        self.counter.mark();
+        let limit = self.smtp.timeouts.body;
+        let end = Instant::now() + limit;
+        for chunk in body.chunks(CHUNK) {
+            match timeout_at(end, talk.hand_over(chunk)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return Err(self.broken_body(talk, &error).await),
+                Err(_elapsed) => {
+                    let why = format!("the message was not taken within {}", humantime::format_duration(limit));
+                    return Err(self.ended(classify::not_sent(Proof::Incomplete), why));
+                }
+            }
+        }
+        self.report.stage = Stage::AtGate;
+        let agreed = timeout(self.gate.remaining(), self.gate.last_bytes()).await.unwrap_or(false);
+        // A reply before the end is never the reply to the end, and must not be taken for it.
+        if let Some(early) = talk.interruption(Duration::from_secs(1)).await {
+            return Err(self.without_end(early));
+        }
+        if !agreed || !self.gate.is_open() {
+            return Err(self.self_stopped());
+        }
+        let written = timeout_at(end, talk.hand_over(THE_END)).await;
+        if self.counter.since_mark() < self.report.bytes_needed {
+            return Err(match written {
+                Ok(Err(error)) => self.broken_body(talk, &error).await,
+                Ok(Ok(())) | Err(_) => {
+                    self.ended(classify::not_sent(Proof::Incomplete), "the final dot was not taken in time".to_owned())
+                }
+            });
+        }
+        // From here on it may have happened, whatever the write said.
+        self.report.stage = Stage::Handed;
+        let limit = self.smtp.timeouts.final_dot;
+        let reply = talk.hear(limit, Instant::now() + limit).await;
+        let reply = self.wanted(Step::Dot, reply, |code| (200..300).contains(&code))?;
+        Ok(Outcome::Sent { provider_id: classify::provider_id(&reply.lines) })
+    }
+
+    /// A write failed before the end was handed over; the relay may have said why.
+    async fn broken_body(&mut self, talk: &mut Talk, error: &std::io::Error) -> Outcome {
+        if self.counter.stopped() {
+            return self.self_stopped();
+        }
+        match talk.last_words().await {
+            Some(reply) => self.without_end(Ok(reply)),
+            None => self.without_end(Err(talk.broken(error))),
+        }
+    }
+
+    fn without_end(&mut self, early: Result<Reply, NoReply>) -> Outcome {
+        match self.wanted(Step::Body, early, |_| false) {
+            Ok(_) => classify::not_sent(Proof::Incomplete),
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// Notes the reply, and ends the attempt unless it is the one that is wanted.
+    fn wanted(&mut self, step: Step, reply: Result<Reply, NoReply>, good: impl Fn(u16) -> bool) -> Step1<Reply> {
+        match reply {
+            Ok(reply) => {
+                if step == Step::Dot {
+                    self.report.stage = Stage::Replied;
+                }
+                self.report.code = Some(reply.code);
+                self.report.excerpt = Some(excerpt(&reply, &self.mail.to));
+                if good(reply.code) {
+                    return Ok(reply);
+                }
+                let cause = format!("the relay answered {} to {}", reply.code, step.as_str());
+                Err(self.ended(classify::unwanted(step, reply.code), cause))
+            }
+            Err(no_reply) => {
+                let outcome = match &no_reply {
+                    NoReply::Stopped => classify::not_sent(Proof::SelfStopped),
+                    NoReply::Silence(_) => classify::no_reply(step, DoubtKind::NoReply),
+                    NoReply::Lost(_) => classify::no_reply(step, DoubtKind::ConnectionLost),
+                    NoReply::Unreadable(_) => classify::no_reply(step, DoubtKind::UnclearReply),
+                };
+                self.report.code = None;
+                self.report.excerpt = None;
+                Err(self.ended(outcome, format!("after {}: {no_reply}", step.as_str())))
+            }
+        }
+    }
+
+    fn ended(&mut self, outcome: Outcome, cause: String) -> Outcome {
+        self.report.cause = Some(cause);
+        outcome
+    }
+
+    fn self_stopped(&mut self) -> Outcome {
+        self.ended(classify::not_sent(Proof::SelfStopped), "the time of this attempt was over".to_owned())
+    }
+}
+
+/// The relay said what it did with the mail.
+fn definite(talked: &Step1<Outcome>) -> bool {
+    match talked {
+        Ok(outcome) | Err(outcome) => match outcome {
+            Outcome::Sent { .. } | Outcome::Refused { .. } => true,
+            Outcome::NotSent { proof, .. } => match proof {
+                Proof::Deferred | Proof::Parked => true,
+                Proof::NotConnected | Proof::TlsFailed | Proof::Incomplete | Proof::SelfStopped | Proof::NotStarted => {
+                    false
+                }
+            },
+            Outcome::Ambiguous { .. } => false,
+        },
+    }
+}
+
+fn other_mail(keyword: &str, value: &str) -> MailParameter {
+    MailParameter::Other { keyword: keyword.to_owned(), value: Some(value.to_owned()) }
+}
+
+fn other_rcpt(keyword: &str, value: &str) -> RcptParameter {
+    RcptParameter::Other { keyword: keyword.to_owned(), value: Some(value.to_owned()) }
+}
+
+/// A dot at the beginning of a line is doubled (RFC 5321 section 4.5.2); the last CRLF is left to [`THE_END`].
+fn stuffed(bytes: &[u8]) -> Vec<u8> {
+    let bytes = bytes.strip_suffix(b"\r\n").unwrap_or(bytes);
+    let mut out = Vec::with_capacity(bytes.len() + 16);
+    let mut at_start = true;
+    for &byte in bytes {
+        if at_start && byte == b'.' {
+            out.push(b'.');
+        }
+        out.push(byte);
+        at_start = byte == b'\n';
+    }
+    out
+}
+
+/// The reply for the record, without the recipient that relays like to repeat.
+fn excerpt(reply: &Reply, recipient: &str) -> String {
+    let text: String = reply.text().chars().map(|c| if c.is_control() { ' ' } else { c }).take(2000).collect();
+    let (lower, wanted) = (text.to_ascii_lowercase(), recipient.to_ascii_lowercase());
+    let mut out = String::new();
+    let mut from = 0;
+    for (at, found) in lower.match_indices(&wanted) {
+        out.push_str(text.get(from..at).unwrap_or_default());
+        out.push_str("(recipient)");
+        from = at + found.len();
+    }
+    out.push_str(text.get(from..).unwrap_or_default());
+    out.chars().take(500).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dots_at_the_start_of_a_line_are_doubled_and_the_end_is_left_open() {
+        assert_eq!(stuffed(b".a\r\n..\r\nb.\r\n.\r\n"), b"..a\r\n...\r\nb.\r\n..".to_vec());
+        assert_eq!(stuffed(b"a\r\n"), b"a".to_vec());
+        assert_eq!(stuffed(b""), b"".to_vec());
+    }
+
+    #[test]
+    fn the_record_of_a_reply_does_not_name_the_recipient() {
+        let reply = Reply { code: 550, lines: vec!["<AP@acme.test>: no such user ap@ACME.test".to_owned()] };
+        assert_eq!(excerpt(&reply, "ap@acme.test"), "<(recipient)>: no such user (recipient)");
+        let endless = Reply { code: 550, lines: vec!["x".repeat(5000)] };
+        assert_eq!(excerpt(&endless, "ap@acme.test").len(), 500);
+    }
+}

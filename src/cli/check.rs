@@ -1,0 +1,30 @@
+//! `settled check`.
+
+use super::{
+    context::Context,
+    exit::{Exit, Failure},
+};
+use crate::config::{
+    check::{Level, Report},
+    load,
+};
+
+pub(super) fn run(context: &Context) -> Result<Exit, Failure> {
+    let path = context.config_path();
+    let report = match load::parse(&path, std::env::vars()) {
+        Ok(settings) => crate::config::check::run(&settings, &path.display().to_string(), &|_| Vec::new()),
+        Err(errors) => Report::unreadable(&errors.0),
+    };
+    context.out.rows(&report.lines, &["", "WHAT", "FOUND"], |line| {
+        let mark = match line.level {
+            Level::Ok => "ok",
+            Level::Warning => "warn",
+            Level::Failed => "FAIL",
+        };
+        vec![mark.to_owned(), line.subject.clone(), line.text.clone()]
+    })?;
+    match report.worst() {
+        Level::Ok | Level::Warning => Ok(Exit::Ok),
+        Level::Failed => Ok(Exit::Config),
+    }
+}

@@ -1,0 +1,82 @@
+//! Exit codes. They are documented in the README and never change meaning.
+
+use std::process::ExitCode;
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done. For `enqueue`: the effect has happened or still may.
+    Ok = 0,
+    /// Something unexpected.
+    Failed = 1,
+    /// The command line is wrong (clap).
+    Usage = 2,
+    /// There is no such intent, token, destination.
+    NotFound = 3,
+    /// Other content under a known name. Do not repeat.
+    Conflict = 4,
+    /// The intent ended without effect, or the identity has expired. Do not repeat.
+    Ended = 5,
+    /// A value breaks a rule; the field is named (sysexits `EX_DATAERR`).
+    Invalid = 65,
+    /// Postgres, the API or a needed program cannot be reached (`EX_UNAVAILABLE`).
+    Unavailable = 69,
+    /// Somebody else is in the middle of it; the same call later is right (`EX_TEMPFAIL`).
+    TryLater = 75,
+    /// Not allowed (`EX_NOPERM`).
+    Denied = 77,
+    /// The configuration is wrong (`EX_CONFIG`).
+    Config = 78,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// An error with the exit code it means.
+#[derive(Debug)]
+pub struct Failure {
+    /// The code.
+    pub exit: Exit,
+    /// What happened, for stderr.
+    pub error: anyhow::Error,
+}
+
+impl Failure {
+    /// A failure in words.
+    pub fn new(exit: Exit, words: impl Into<String>) -> Self {
+        Self { exit, error: anyhow::anyhow!(words.into()) }
+    }
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let error = error.into();
+        let exit = if error.is::<crate::config::ConfigErrors>() || error.is::<crate::config::secret::SecretError>() {
+            Exit::Config
+        } else if let Some(database) = error.downcast_ref::<sqlx::Error>() {
+            of_database(database)
+        } else {
+            Exit::Failed
+        };
+        Self { exit, error }
+    }
+}
+
+fn of_database(error: &sqlx::Error) -> Exit {
+    if let Some(database) = error.as_database_error() {
+        return match database.code().as_deref() {
+            Some("42501" | "28P01" | "28000") => Exit::Denied,
+            Some("57P03" | "57P01" | "3D000") => Exit::Unavailable,
+            Some(_) | None => Exit::Failed,
+        };
+    }
+    if matches!(error, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::Tls(_)) {
+        Exit::Unavailable
+    } else {
+        Exit::Failed
+    }
+}

@@ -1,0 +1,89 @@
+//! The only place that prints: data on stdout, words on stderr.
+
+use std::io::Write;
+
+use serde::Serialize;
+
+/// Where results go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Output {
+    /// Machine-readable.
+    pub(super) json: bool,
+}
+
+impl Output {
+    /// One value: JSON, or the lines that `text` makes of it.
+    pub(super) fn value<T: Serialize>(self, value: &T, text: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
+        let mut line = if self.json { serde_json::to_string(value)? } else { text(value) };
+        if !line.ends_with('\n') {
+            line.push('\n');
+        }
+        write_all(&line)
+    }
+
+    /// Many values: one JSON object a line, or a table.
+    pub(super) fn rows<T: Serialize>(
+        self,
+        rows: &[T],
+        head: &[&str],
+        cells: impl Fn(&T) -> Vec<String>,
+    ) -> anyhow::Result<()> {
+        if self.json {
+            let mut text = String::new();
+            for row in rows {
+                text.push_str(&serde_json::to_string(row)?);
+                text.push('\n');
+            }
+            return write_all(&text);
+        }
+        write_all(&table(head, &rows.iter().map(cells).collect::<Vec<_>>()))
+    }
+
+    /// Words for a person, on stderr; silent with `--json`.
+    pub(super) fn say(self, words: &str) {
+        if !self.json {
+            let _ = writeln!(std::io::stderr().lock(), "{words}");
+        }
+    }
+}
+
+/// An error and its causes, on stderr.
+pub(super) fn complain(error: &anyhow::Error) {
+    let mut text = format!("settled: {error}\n");
+    for cause in error.chain().skip(1) {
+        text.push_str(&format!("  because: {cause}\n"));
+    }
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+fn write_all(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        // The reader went away (`settled list | head`); that is no failure of ours.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = head.iter().map(|h| h.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut text = String::new();
+        for (cell, width) in cells.zip(&widths) {
+            text.push_str(cell);
+            text.push_str(&" ".repeat(width.saturating_sub(cell.chars().count()) + 2));
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+        text
+    };
+    let mut text = line(&mut head.iter().copied());
+    for row in rows {
+        text.push_str(&line(&mut row.iter().map(String::as_str)));
+    }
+    text
+}

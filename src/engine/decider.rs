@@ -1,0 +1,125 @@
+//! failed, … → pending: *send again*, when the moment in which it could be stopped has gone by.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use sqlx::{PgConnection, PgPool};
+
+use super::{
+    fleet::Fleet,
+    folding::{ActTold, Case, Cause, settle},
+    runner::{Progress, Step},
+};
+use crate::{
+    clock::Clock,
+    domain::{evidence::Statement, outcome::Outcome, state::State},
+    store::{self, error::StoreError, escalations::DueDecision, journal::Entry},
+};
+
+/// What a person said with *send again*.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct SendAgain {
+    /// A new deadline; needed where the old one passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<DateTime<Utc>>,
+}
+
+/// The loop.
+pub struct Decider {
+    /// The ledger.
+    pub pool: PgPool,
+    /// Policies.
+    pub fleet: Arc<Fleet>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Step for Decider {
+    const NAME: &'static str = "decider";
+
+    async fn step(&mut self) -> Result<Progress, StoreError> {
+        let mut applied = 0;
+        // One decision, one transaction: a decision that cannot be applied must not take others with it.
+        loop {
+            let mut tx = self.pool.begin().await?;
+            store::durable(&mut tx).await?;
+            let due = store::escalations::decisions_due(&mut tx, self.clock.sql_now(), 1).await?;
+            let Some(decision) = due.into_iter().next() else { break };
+            let result = apply(&mut tx, &decision, &self.fleet, self.clock.sql_now()).await?;
+            tx.commit().await?;
+            tracing::info!(intent.id = %decision.intent_id, actor = %decision.actor, result = %result, "send again");
+            applied += 1;
+        }
+        Ok(if applied == 0 { Progress::Idle } else { Progress::Worked(applied) })
+    }
+}
+
+/// Why an intent cannot be sent again as it stands; `None` when it can.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn hindrance(conn: &mut PgConnection, case: &Case, wish: &SendAgain) -> Result<Option<String>, StoreError> {
+    match case.intent.state {
+        State::Failed | State::Cancelled => {}
+        State::Held | State::Pending | State::InFlight | State::Sent | State::Unknown | State::Abandoned => {
+            return Ok(Some(format!("the intent is {}", case.intent.state.as_str())));
+        }
+    }
+    if let Some(holder) = store::intents::holder_of(conn, &case.intent).await? {
+        return Ok(Some(format!("re-requested as {holder}")));
+    }
+    if store::intents::payload(conn, case.intent.id).await?.is_none() {
+        return Ok(Some("the payload has been purged".to_owned()));
+    }
+    let deadline = wish.deadline.or(case.intent.deadline);
+    if deadline.is_some_and(|deadline| deadline <= case.intent.now) {
+        return Ok(Some("the deadline has passed; a new one is needed".to_owned()));
+    }
+    Ok(None)
+}
+
+async fn apply(
+    conn: &mut PgConnection,
+    decision: &DueDecision,
+    fleet: &Fleet,
+    at: Option<DateTime<Utc>>,
+) -> Result<String, StoreError> {
+    let wish: SendAgain = serde_json::from_value(decision.detail.clone()).unwrap_or_default();
+    let Some(case) = Case::lock(conn, decision.intent_id, at).await? else {
+        return Ok("there is no such intent".to_owned());
+    };
+    let now = case.intent.now;
+    if let Some(why) = hindrance(conn, &case, &wish).await? {
+        store::escalations::decision_applied(conn, decision.id, &why, now).await?;
+        return Ok(why);
+    }
+    // After a hard-negative end the same key would only bring the stored refusal back; after doubt it must stay.
+    let hard_negative = case.attempts.iter().all(|a| a.attempt.outcome.as_ref().is_some_and(Outcome::is_hard_negative));
+    let deadline = wish.deadline.or(case.intent.deadline);
+    store::intents::reopen(conn, case.intent.id, deadline, hard_negative && !case.attempts.is_empty()).await?;
+    let told = ActTold {
+        act: "send_again".to_owned(),
+        statement: Some(Statement::SendAgain { upto: case.intent.attempt }),
+        retracts: None,
+        evidence: None,
+        reason: Some(decision.reason.clone()),
+    };
+    let entry = Entry {
+        intent_id: Some(case.intent.id),
+        at,
+        kind: "act",
+        attempt: Some(case.intent.attempt),
+        actor: &decision.actor,
+        data: serde_json::to_value(told).unwrap_or_default(),
+    };
+    store::journal::append(conn, &entry).await?;
+    let Some(case) = Case::lock(conn, decision.intent_id, at).await? else { return Ok("gone".to_owned()) };
+    let mut cause = Cause::of(&decision.actor);
+    cause.appended = 1;
+    let policy = fleet.policy(&case.intent.destination);
+    let moved = settle(conn, &case, &policy, &cause).await?;
+    let result = format!("the intent is {}", moved.folded.state.as_str());
+    store::escalations::decision_applied(conn, decision.id, &result, now).await?;
+    Ok(result)
+}

@@ -1,0 +1,107 @@
+//! in_flight → unknown: attempts that nobody will finish. A lapsed lease and a dead worker are doubts, never failures.
+//!
+//! Closure stays the end of the lease, whenever the row is reaped: unknown may come early, absence may not.
+
+use std::{sync::Arc, time::Duration};
+
+use sqlx::PgPool;
+use uuid::Uuid;
+
+use super::{
+    fleet::Fleet,
+    folding::{Case, Cause, settle},
+    runner::{Progress, Step},
+};
+use crate::{
+    clock::Clock,
+    domain::outcome::{DoubtKind, Ended, Outcome, Report, Stage},
+    store::{self, attempts::Lapsed, error::StoreError},
+};
+
+/// At most so many in one step.
+const BATCH: i64 = 200;
+
+/// The loop.
+pub struct Reaper {
+    /// The ledger.
+    pub pool: PgPool,
+    /// Policies.
+    pub fleet: Arc<Fleet>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// This process.
+    pub worker: Uuid,
+    /// A worker whose heartbeat is older is dead.
+    pub heartbeat_limit: Duration,
+}
+
+impl Step for Reaper {
+    const NAME: &'static str = "reaper";
+
+    async fn step(&mut self) -> Result<Progress, StoreError> {
+        let mut conn = self.pool.acquire().await?;
+        let limit = self.heartbeat_limit.as_secs_f64();
+        let lapsed = store::attempts::lapsed(&mut conn, self.clock.sql_now(), limit, BATCH).await?;
+        drop(conn);
+        let mut reaped = 0;
+        for attempt in lapsed {
+            match self.reap(&attempt).await {
+                Ok(true) => reaped += 1,
+                Ok(false) => {}
+                Err(error) if error.is_transient() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(if reaped == 0 { Progress::Idle } else { Progress::Worked(reaped) })
+    }
+}
+
+impl Reaper {
+    async fn reap(&self, lapsed: &Lapsed) -> Result<bool, StoreError> {
+        let mut tx = self.pool.begin().await?;
+        store::durable(&mut tx).await?;
+        let at = self.clock.sql_now();
+        let Some(intent) = store::intents::lock(&mut tx, lapsed.intent_id, at).await? else { return Ok(false) };
+        let (doubt, why) = if lapsed.lease_ended {
+            (DoubtKind::LeaseExpired, "the lease ended without a result")
+        } else {
+            (DoubtKind::WorkerDead, "the worker is gone")
+        };
+        let mut report = Report::nothing_written(why);
+        // How far it came died with the process.
+        report.stage = Stage::Handed;
+        let ended = Ended { outcome: Outcome::Ambiguous { doubt }, report };
+        let closed = store::attempts::close(
+            &mut tx,
+            lapsed.intent_id,
+            lapsed.number,
+            lapsed.token,
+            &ended,
+            None,
+            intent.now,
+            lapsed.lease_until,
+        )
+        .await?;
+        if !closed {
+            return Ok(false);
+        }
+        let Some(case) = Case::lock(&mut tx, lapsed.intent_id, at).await? else { return Ok(false) };
+        let policy = self.fleet.policy(&intent.destination);
+        let actor = format!("reaper@{}", self.worker);
+        let mut cause = Cause::of(&actor);
+        cause.appended = 1;
+        cause.detail = Some(why.to_owned());
+        let moved = settle(&mut tx, &case, &policy, &cause).await?;
+        tx.commit().await?;
+        tracing::warn!(
+            intent.id = %intent.id,
+            intent.reference = %intent.reference,
+            destination = %intent.destination,
+            attempt = lapsed.number,
+            state = moved.folded.state.as_str(),
+            cause = why,
+            "attempt in doubt"
+        );
+        Ok(true)
+    }
+}

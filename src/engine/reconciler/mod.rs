@@ -1,0 +1,295 @@
+//! unknown → what asking proves: replays inside the key's life, then look-ups, of the generation that the attempt used.
+//!
+//! Questions are leased like sends, so that two daemons do not ask the same; an expired lease is taken over, since asking
+//! harms nobody. Every answer is a journal row; only the fold moves the intent.
+
+mod budget;
+mod question;
+mod replay;
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use futures_util::future::join_all;
+use uuid::Uuid;
+
+use self::budget::Budgets;
+use super::{
+    dispatcher::Sending,
+    fleet::Asked,
+    folding::{Case, Cause, LookUpTold, Moved, after, settle},
+    runner::{Progress, Step},
+};
+use crate::{
+    domain::{
+        absence::{self, Judged},
+        backoff,
+        evidence::Verdict,
+        question::{Answer, Question},
+        state::State,
+    },
+    failpoint::failpoint,
+    look_up::LookUp,
+    store::{self, error::StoreError, journal::Entry},
+    telemetry::metrics::Metrics,
+};
+
+/// Questions under way at the same time.
+const AT_ONCE: i64 = 16;
+/// How long a question may take before another daemon may ask it.
+const QUESTION_LEASE: Duration = Duration::from_secs(120);
+
+/// The loop.
+pub struct Reconciler {
+    sending: Sending,
+    budgets: Budgets,
+}
+
+/// One doubt, read under its lock and then released for the time of asking. Spent by the answer.
+#[must_use = "a doubt is settled by asking"]
+struct Doubt {
+    case: Case,
+    /// The attempt that is asked about.
+    number: i32,
+    generation: String,
+}
+
+impl Reconciler {
+    /// A reconciler; it sends replays through the same parts as the dispatcher.
+    pub fn new(sending: Sending) -> Self {
+        Self { sending, budgets: Budgets::default() }
+    }
+
+    async fn read(&self, intent_id: Uuid) -> Result<Option<Doubt>, StoreError> {
+        let mut tx = self.sending.pool.begin().await?;
+        let Some(case) = Case::lock(&mut tx, intent_id, self.sending.clock.sql_now()).await? else { return Ok(None) };
+        let policy = self.sending.fleet.policy(&case.intent.destination);
+        let folded = case.fold(&policy);
+        if !matches!(case.intent.state, State::Unknown | State::Abandoned) || folded.state != case.intent.state {
+            // Time or evidence has moved it; the row follows.
+            let actor = self.actor();
+            settle(&mut tx, &case, &policy, &Cause::of(&actor)).await?;
+            tx.commit().await?;
+            return Ok(None);
+        }
+        tx.commit().await?;
+        let number = folded.doubtful.first().copied().or_else(|| case.attempts.last().map(|a| a.attempt.number));
+        Ok(number.and_then(|number| {
+            let generation = case.attempt(number)?.generation.clone();
+            Some(Doubt { case, number, generation })
+        }))
+    }
+
+    fn actor(&self) -> String {
+        format!("reconciler@{}", self.sending.worker)
+    }
+
+    /// Asks about one intent by the strongest means and writes what that proves.
+    async fn ask(&self, intent_id: Uuid) -> Result<(), StoreError> {
+        let Some(doubt) = self.read(intent_id).await? else { return Ok(()) };
+        let name = doubt.case.intent.destination.clone();
+        let asked = self.sending.fleet.generation(&self.sending.pool, &name, &doubt.generation).await?;
+        let Some(Asked { config, look_up }) = asked else {
+            return self.ended(doubt, "its generation of the destination is not known any more").await;
+        };
+        if doubt.case.intent.state == State::Unknown && replay::start(&self.sending, &doubt, &config).await? {
+            return Ok(());
+        }
+        match look_up {
+            Err(why) => self.ended(doubt, &format!("its generation of the destination cannot be asked: {why}")).await,
+            Ok(None) => self.ended(doubt, "the destination cannot be asked").await,
+            Ok(Some(look_up)) => self.look_up(doubt, &config, &*look_up).await,
+        }
+    }
+
+    /// Asking is over: whoever reads of it is told so.
+    async fn ended(&self, doubt: Doubt, why: &str) -> Result<(), StoreError> {
+        let actor = self.actor();
+        let mut tx = self.sending.pool.begin().await?;
+        let Some(case) = Case::lock(&mut tx, doubt.case.intent.id, self.sending.clock.sql_now()).await? else {
+            return Ok(());
+        };
+        let policy = self.sending.fleet.policy(&case.intent.destination);
+        let mut cause = Cause::of(&actor);
+        cause.new_version = false;
+        cause.asking_ended = Some(why.to_owned());
+        cause.detail = Some(why.to_owned());
+        settle(&mut tx, &case, &policy, &cause).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    async fn look_up(
+        &self,
+        doubt: Doubt,
+        config: &crate::config::destination::Destination,
+        look_up: &dyn LookUp,
+    ) -> Result<(), StoreError> {
+        let Some(rules) = question::rules(config, look_up) else {
+            return self.ended(doubt, "the destination cannot be asked").await;
+        };
+        let question = question::build(&self.sending.pool, &doubt, &rules).await?;
+        let answer = look_up.ask(&question).await;
+        failpoint!("reconcile-after-look-up");
+        self.conclude(doubt, rules, question, answer).await
+    }
+
+    /// Judges the answer under the lock of the row and lets the fold do the rest.
+    async fn conclude(
+        &self,
+        doubt: Doubt,
+        rules: absence::Rules,
+        question: Question,
+        answer: Answer,
+    ) -> Result<(), StoreError> {
+        let at = self.sending.clock.sql_now();
+        let mut tx = self.sending.pool.begin().await?;
+        store::durable(&mut tx).await?;
+        let Some(case) = Case::lock(&mut tx, doubt.case.intent.id, at).await? else { return Ok(()) };
+        let pages = answer.pages;
+        let asked_at = question.now;
+        let judged = question::judge(&mut tx, &case, &doubt, rules, question, answer).await?;
+        let told = LookUpTold {
+            verdict: judged.verdict.clone(),
+            asked_at,
+            generation: doubt.generation.clone(),
+            nothing: judged.as_earlier().nothing,
+            error: judged.as_earlier().error,
+            record: judged.record.clone(),
+        };
+        let attempt = attributed(&case, doubt.number, asked_at, &judged);
+        let actor = self.actor();
+        let entry = Entry {
+            intent_id: Some(case.intent.id),
+            at,
+            kind: "look_up",
+            attempt: Some(attempt),
+            actor: &actor,
+            data: serde_json::to_value(&told).unwrap_or_default(),
+        };
+        store::journal::append(&mut tx, &entry).await?;
+        let Some(case) = Case::lock(&mut tx, case.intent.id, at).await? else { return Ok(()) };
+        let moved = self.place(&mut tx, &case, &doubt, &judged).await?;
+        tx.commit().await?;
+        tell(&self.sending.metrics, &case, attempt, &judged, pages, &moved);
+        Ok(())
+    }
+
+    async fn place(
+        &self,
+        conn: &mut sqlx::PgConnection,
+        case: &Case,
+        doubt: &Doubt,
+        judged: &Judged,
+    ) -> Result<Moved, StoreError> {
+        let policy = self.sending.fleet.policy(&case.intent.destination);
+        let actor = self.actor();
+        let mut cause = Cause::of(&actor);
+        cause.appended = 1;
+        cause.new_version = false;
+        cause.detail = Some(words(&judged.verdict));
+        cause.ask_at = judged.ask_again_at.or_else(|| self.fallback(case, doubt));
+        if judged.ask_again_at.is_none() && matches!(judged.verdict, Verdict::Inconclusive { .. }) {
+            cause.asking_ended = Some(words(&judged.verdict));
+        }
+        settle(conn, case, &policy, &cause).await
+    }
+
+    /// After a conclusive verdict about one attempt another may still be in doubt: ask about that soon.
+    fn fallback(&self, case: &Case, doubt: &Doubt) -> Option<DateTime<Utc>> {
+        let policy = self.sending.fleet.policy(&case.intent.destination);
+        let asking = policy.asking?;
+        let asked = u32::try_from(doubt.case.look_ups.len()).unwrap_or(u32::MAX);
+        Some(after(case.intent.now, backoff::ask_delay(asked, asking.lag, asking.spacing)))
+    }
+}
+
+impl Step for Reconciler {
+    const NAME: &'static str = "reconciler";
+
+    async fn step(&mut self) -> Result<Progress, StoreError> {
+        let at = self.sending.clock.sql_now();
+        let mut conn = self.sending.pool.acquire().await?;
+        let names = store::generations::with_questions_due(&mut conn, at).await?;
+        let mut due = Vec::new();
+        for name in names {
+            let per_minute =
+                self.sending.fleet.get(&name).and_then(|s| s.config.look_up.as_ref()).map_or(60, |l| l.per_minute);
+            let allowed = self.budgets.take(&name, per_minute, AT_ONCE, self.sending.clock.boot());
+            if allowed == 0 {
+                continue;
+            }
+            let lease = QUESTION_LEASE.as_secs_f64();
+            let claimed = store::queue::claim_questions(&mut conn, &name, allowed, lease, Uuid::new_v4(), at).await?;
+            self.budgets.give_back(&name, allowed - i64::try_from(claimed.len()).unwrap_or(0));
+            due.extend(claimed);
+        }
+        drop(conn);
+        let results = join_all(due.iter().map(|question| self.ask(question.intent_id))).await;
+        for (question, result) in due.iter().zip(results) {
+            match result {
+                Ok(()) => {}
+                // Somebody moved it meanwhile; its lease runs out and it is asked again.
+                Err(error) if error.is_transient() => {
+                    tracing::debug!(intent.id = %question.intent_id, %error, "question not concluded");
+                }
+                Err(error) => {
+                    tracing::warn!(intent.id = %question.intent_id, %error, "question not concluded; it will be asked again");
+                }
+            }
+        }
+        Ok(if due.is_empty() { Progress::Idle } else { Progress::Worked(due.len()) })
+    }
+}
+
+/// Which attempt a verdict speaks about. A hit without an attempt mark, asked for after a later send began, may be that
+/// later one's: it must not count as a second effect.
+fn attributed(case: &Case, number: i32, asked_at: DateTime<Utc>, judged: &Judged) -> i32 {
+    match judged.verdict {
+        Verdict::Found { .. } | Verdict::Duplicate { .. } => {
+            let later = case.attempts.iter().rfind(|a| a.attempt.number > number && a.claimed_at <= asked_at);
+            later.map_or(number, |a| a.attempt.number)
+        }
+        Verdict::Absent { .. }
+        | Verdict::AbsentByLag { .. }
+        | Verdict::Conflict { .. }
+        | Verdict::Inconclusive { .. } => number,
+    }
+}
+
+/// A verdict in words for a person.
+fn words(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Found { weak: false, .. } => "found by key".to_owned(),
+        Verdict::Found { weak: true, .. } => "found by reference (weak: the downstream shows no key)".to_owned(),
+        Verdict::Duplicate { provider_ids } => format!("found {} times", provider_ids.len()),
+        Verdict::Absent { .. } => "proven absent".to_owned(),
+        Verdict::AbsentByLag { resend: true, .. } => "absent by lag, which this destination accepts".to_owned(),
+        Verdict::AbsentByLag { resend: false, .. } => "absent by lag alone; a person decides".to_owned(),
+        Verdict::Conflict { why } => format!("conflict: {why}"),
+        Verdict::Inconclusive { why } => format!("inconclusive: {why}"),
+    }
+}
+
+fn tell(metrics: &Metrics, case: &Case, attempt: i32, judged: &Judged, pages: u32, moved: &Moved) {
+    let verdict = match &judged.verdict {
+        Verdict::Found { .. } => "found",
+        Verdict::Duplicate { .. } => "duplicate",
+        Verdict::Absent { .. } => "absent",
+        Verdict::AbsentByLag { .. } => "absent_by_lag",
+        Verdict::Conflict { .. } => "conflict",
+        Verdict::Inconclusive { .. } => "inconclusive",
+    };
+    metrics.look_up(&case.intent.destination, verdict);
+    tracing::info!(
+        intent.id = %case.intent.id,
+        intent.reference = %case.intent.reference,
+        destination = %case.intent.destination,
+        attempt,
+        verdict,
+        pages,
+        state = moved.folded.state.as_str(),
+        why = %words(&judged.verdict),
+        "asked"
+    );
+}

@@ -1,0 +1,252 @@
+//! Finding a probe among items: exact, by us, whatever the downstream's filter claims to have done.
+//!
+//! Pure. Called by `ask` with what `reading` collected. A near miss (INV-2291 where INV-229 was asked for) is no hit; what
+//! cannot be told apart is said, not guessed.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
+use super::{
+    plan::Named,
+    reading::{Found, Reading},
+    settings::{Answer, Match},
+};
+use crate::domain::{
+    mark::{self, Carried},
+    question::{Hit, Probe, Seen},
+};
+
+/// Longest text of an item that is kept as evidence, characters.
+const KEPT: usize = 200;
+
+/// What one reading says about one probe.
+pub(super) fn seen(answer: &Answer, named: Named, reading: &Reading, probe: &Probe) -> Seen {
+    if probe.key.is_empty() && probe.reference.is_empty() {
+        return cannot_tell("neither key nor reference is known");
+    }
+    let mut hits = Vec::new();
+    let mut unclear = false;
+    for item in &reading.items {
+        match hit(answer, named, item, probe) {
+            Matched::Hit(hit) => hits.push(hit),
+            Matched::Unclear => unclear = true,
+            Matched::No => {}
+        }
+    }
+    // "Several" is said by the status; where the body lists them they are already here.
+    if reading.found == Found::Many {
+        while hits.len() < 2 {
+            hits.push(bare(named, probe));
+        }
+    }
+    if !hits.is_empty() {
+        // A find stays a find, however the reading ended.
+        return Seen::Hits { hits };
+    }
+    if let Some(flaw) = &reading.flaw {
+        return cannot_tell(flaw);
+    }
+    if unclear {
+        return cannot_tell("the name stands inside a longer one and cannot be told from it");
+    }
+    if named.any() && !reading.items.is_empty() {
+        return cannot_tell("something answers at the address of the intent, but it does not carry its name");
+    }
+    Seen::Nothing
+}
+
+fn cannot_tell(why: &str) -> Seen {
+    Seen::CannotTell { why: why.to_owned() }
+}
+
+enum Matched {
+    Hit(Hit),
+    Unclear,
+    No,
+}
+
+fn bare(named: Named, probe: &Probe) -> Hit {
+    Hit {
+        id: None,
+        key: named.key.then(|| probe.key.clone()),
+        reference: named.reference.then(|| probe.reference.clone()),
+        attempt: None,
+        at: None,
+        status: None,
+        other_recipient: false,
+    }
+}
+
+fn hit(answer: &Answer, named: Named, item: &Value, probe: &Probe) -> Matched {
+    let (by_key, key) = match &answer.key_at {
+        Some(at) => compare(answer.matching, &texts(item, at), &probe.key, false),
+        None if named.key => (Carried::Yes, Some(probe.key.clone())),
+        None => (Carried::No, None),
+    };
+    let (mut by_reference, reference) = match &answer.reference_at {
+        Some(at) => compare(answer.matching, &texts(item, at), &probe.reference, true),
+        None if named.reference => (Carried::Yes, Some(probe.reference.clone())),
+        None => (Carried::No, None),
+    };
+    // The same reference with another occurrence is another effect.
+    let occurrence = answer.occurrence_at.as_ref().and_then(|at| number(item, at));
+    if by_reference != Carried::No && occurrence.is_some_and(|occurrence| occurrence != probe.occurrence) {
+        by_reference = Carried::No;
+    }
+    if by_key != Carried::Yes && by_reference != Carried::Yes {
+        let unclear = by_key == Carried::Unclear || by_reference == Carried::Unclear;
+        return if unclear { Matched::Unclear } else { Matched::No };
+    }
+    Matched::Hit(Hit {
+        id: first(item, answer.id_at.as_deref()),
+        key,
+        reference,
+        attempt: answer.attempt_at.as_ref().and_then(|at| number(item, at)),
+        at: answer.time_at.as_ref().and_then(|at| item.pointer(at)).and_then(time),
+        status: first(item, answer.status_at.as_deref()),
+        other_recipient: answer.recipient_at.as_ref().is_some_and(|at| {
+            let named = texts(item, at);
+            !probe.recipient.is_empty()
+                && !named.is_empty()
+                && !named.iter().any(|each| same_recipient(each, &probe.recipient))
+        }),
+    })
+}
+
+/// Compares what an item carries with a name; the second part is what is kept of it as evidence.
+fn compare(matching: Match, texts: &[String], name: &str, fold: bool) -> (Carried, Option<String>) {
+    if name.is_empty() {
+        return (Carried::No, None);
+    }
+    let fold = fold || matching == Match::EqCi;
+    match matching {
+        Match::Eq | Match::EqCi => {
+            let same = texts.iter().find(|text| {
+                let text = text.trim();
+                if fold { text.eq_ignore_ascii_case(name) } else { text == name }
+            });
+            let kept = same.or(texts.first()).map(|text| cut(text.trim()));
+            (if same.is_some() { Carried::Yes } else { Carried::No }, kept)
+        }
+        Match::Token => {
+            let best = texts.iter().map(|text| mark::carried(text, name, fold)).min().unwrap_or(Carried::No);
+            // The surrounding text is payload; only the name itself is kept.
+            (best, (best == Carried::Yes).then(|| name.to_owned()))
+        }
+    }
+}
+
+/// Same person in other spelling: case of mail addresses; phone numbers without plus or with separators.
+fn same_recipient(carried: &str, recipient: &str) -> bool {
+    let carried = carried.trim();
+    if recipient.starts_with('+') {
+        let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
+        let seen = digits(carried);
+        let wanted = digits(recipient);
+        return seen == wanted || seen.strip_prefix("00") == Some(wanted.as_str());
+    }
+    let address = match (carried.rfind('<'), carried.rfind('>')) {
+        (Some(open), Some(close)) if open < close => &carried[open + 1..close],
+        (Some(_) | None, Some(_) | None) => carried,
+    };
+    address.eq_ignore_ascii_case(recipient)
+}
+
+/// The texts at a pointer: a string, a number, or an array of them.
+fn texts(item: &Value, at: &str) -> Vec<String> {
+    let one = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    };
+    match item.pointer(at) {
+        Some(Value::Array(list)) => list.iter().filter_map(one).collect(),
+        Some(value) => one(value).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+fn first(item: &Value, at: Option<&str>) -> Option<String> {
+    texts(item, at?).first().map(|text| cut(text))
+}
+
+fn number(item: &Value, at: &str) -> Option<i32> {
+    texts(item, at).first()?.trim().parse().ok()
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(KEPT).collect()
+}
+
+/// RFC 3339, RFC 2822, or seconds or milliseconds since 1970.
+fn time(value: &Value) -> Option<DateTime<Utc>> {
+    let seconds = |number: i64| match number {
+        0..100_000_000_000 => DateTime::from_timestamp(number, 0),
+        100_000_000_000.. => DateTime::from_timestamp_millis(number),
+        i64::MIN..0 => None,
+    };
+    match value {
+        Value::String(text) => DateTime::parse_from_rfc3339(text)
+            .or_else(|_| DateTime::parse_from_rfc2822(text))
+            .map(|at| at.to_utc())
+            .ok()
+            .or_else(|| text.parse().ok().and_then(seconds)),
+        Value::Number(number) => number.as_i64().and_then(seconds),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn equal_means_the_whole_value() {
+        let compare = |matching, text: &str, fold| compare(matching, &[text.to_owned()], "inv-229", fold).0;
+        assert_eq!(compare(Match::Eq, "INV-229", true), Carried::Yes);
+        assert_eq!(compare(Match::Eq, " INV-229\r\n", true), Carried::Yes);
+        assert_eq!(compare(Match::Eq, "INV-2291", true), Carried::No);
+        assert_eq!(compare(Match::Eq, "INV-229", false), Carried::No);
+        assert_eq!(compare(Match::EqCi, "INV-229", false), Carried::Yes);
+    }
+
+    #[test]
+    fn an_empty_name_matches_nothing() {
+        assert_eq!(compare(Match::Eq, &[String::new()], "", true).0, Carried::No);
+        assert_eq!(compare(Match::Token, &["x".to_owned()], "", true).0, Carried::No);
+    }
+
+    #[test]
+    fn one_person_is_known_in_several_spellings() {
+        for (carried, recipient, same) in [
+            ("A <Ap@Acme.test>", "ap@acme.test", true),
+            ("ap@acme.test", "ap@acme.test", true),
+            ("b@acme.test", "ap@acme.test", false),
+            ("4915112345678", "+4915112345678", true),
+            ("004915112345678", "+4915112345678", true),
+            ("+49 151 1234-5678", "+4915112345678", true),
+            ("+4915112345679", "+4915112345678", false),
+        ] {
+            assert_eq!(same_recipient(carried, recipient), same, "{carried}");
+        }
+    }
+
+    #[test]
+    fn times_are_read_in_the_usual_spellings() {
+        let expected = DateTime::from_timestamp(1_741_127_400, 0);
+        for value in [
+            json!("2025-03-04T22:30:00Z"),
+            json!("2025-03-05T00:30:00+02:00"),
+            json!("Tue, 4 Mar 2025 22:30:00 +0000"),
+            json!(1_741_127_400),
+            json!("1741127400"),
+            json!(1_741_127_400_000_i64),
+        ] {
+            assert_eq!(time(&value), expected, "{value}");
+        }
+        assert_eq!(time(&json!("yesterday")), None);
+        assert_eq!(time(&json!(-1)), None);
+    }
+}

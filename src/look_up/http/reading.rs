@@ -1,0 +1,198 @@
+//! Reading a list to its end, or saying why the end was not reached.
+
+use bytes::Bytes;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+use url::Url;
+
+use super::{Http, request};
+use crate::look_up::template::Values;
+
+/// What one reading brought.
+pub(super) struct Reading {
+    /// Everything that was listed, over all pages.
+    pub items: Vec<Value>,
+    /// What the status said where it speaks for itself.
+    pub found: Found,
+    /// Why this is not all there is. Items that were read stay what they are.
+    pub flaw: Option<String>,
+}
+
+/// What the status said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Look at the items.
+    Listed,
+    /// Nothing at this address.
+    Absent,
+    /// Several at this address.
+    Many,
+}
+
+/// Evidence over all requests of one question.
+#[derive(Default)]
+pub(super) struct Evidence {
+    hash: Sha256,
+    /// Pages read.
+    pub pages: u32,
+}
+
+impl Evidence {
+    fn add(&mut self, status: u16, body: &[u8]) {
+        self.pages += 1;
+        self.hash.update(status.to_be_bytes());
+        self.hash.update((body.len() as u64).to_be_bytes());
+        self.hash.update(body);
+    }
+
+    /// SHA-256 over statuses, lengths and bodies, hex.
+    pub fn digest(self) -> String {
+        hex(&self.hash.finalize())
+    }
+}
+
+/// Lower-case hex.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Where reading goes on.
+enum Next {
+    Page(Url),
+    End,
+}
+
+impl Http {
+    /// Reads all pages of one request.
+    pub(super) async fn read(&self, values: &Values<'_>, end: Instant, evidence: &mut Evidence) -> Reading {
+        let mut reading = Reading { items: Vec::new(), found: Found::Listed, flaw: None };
+        match request::render(&self.plan, values) {
+            Ok((url, body)) => {
+                if let Err(flaw) = self.read_pages(url, body, end, evidence, &mut reading).await {
+                    reading.flaw = Some(flaw);
+                }
+            }
+            Err(refused) => reading.flaw = Some(refused.to_string()),
+        }
+        reading
+    }
+
+    async fn read_pages(
+        &self,
+        first: Url,
+        body: Bytes,
+        end: Instant,
+        evidence: &mut Evidence,
+        reading: &mut Reading,
+    ) -> Result<(), String> {
+        let answer = &self.plan.answer;
+        let readable = [answer.ok.as_slice(), answer.many.as_slice()].concat();
+        let mut url = first;
+        let mut known_urls = Vec::new();
+        let mut known_pages = Vec::new();
+        for number in 1..=self.plan.pages.max {
+            known_urls.push(url.clone());
+            let page = self.fetch(&self.plan.method, url.clone(), body.clone(), &readable, end).await?;
+            evidence.add(page.status, &page.raw);
+            if number == 1 && answer.absent.contains(&page.status) {
+                reading.found = Found::Absent;
+                return Ok(());
+            }
+            if answer.many.contains(&page.status) {
+                reading.found = Found::Many;
+            } else if !answer.ok.contains(&page.status) {
+                return Err(format!("status {} is no answer", page.status));
+            }
+            let Some(value) = page.body else {
+                // HEAD: the status is all there is; the path names the intent.
+                reading.items.push(Value::Object(serde_json::Map::new()));
+                return Ok(());
+            };
+            let items = self.items(&value)?;
+            let print: [u8; 32] = Sha256::digest(Value::from(items.clone()).to_string()).into();
+            let count = items.len();
+            if known_pages.contains(&print) {
+                return Err("the same page came twice".to_owned());
+            }
+            known_pages.push(print);
+            reading.items.extend(items);
+            match self.next(&value, &url, count, reading.items.len())? {
+                Next::End => return Ok(()),
+                Next::Page(next) if known_urls.contains(&next) => {
+                    return Err("the next page is one that was read before".to_owned());
+                }
+                Next::Page(next) => url = next,
+            }
+        }
+        Err(format!("more than {} pages", self.plan.pages.max))
+    }
+
+    /// The items of one page, after its assertions.
+    fn items(&self, body: &Value) -> Result<Vec<Value>, String> {
+        let answer = &self.plan.answer;
+        for (pointer, expected) in &answer.asserted {
+            if body.pointer(pointer) != Some(expected) {
+                return Err(format!("the answer does not have what must stand at {pointer:?}"));
+            }
+        }
+        match body.pointer(&answer.items) {
+            Some(Value::Array(items)) => Ok(items.clone()),
+            Some(item @ Value::Object(_)) => Ok(vec![item.clone()]),
+            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
+                Err(format!("neither a list nor an object stands at {:?}", answer.items))
+            }
+            None => Err(format!("nothing stands at {:?}, where the items should be", answer.items)),
+        }
+    }
+
+    fn next(&self, body: &Value, url: &Url, count: usize, total: usize) -> Result<Next, String> {
+        let pages = &self.plan.pages;
+        if let Some(parameter) = &pages.offset {
+            // Only an empty page ends it: a server may give fewer than were asked for.
+            if count == 0 {
+                return Ok(Next::End);
+            }
+            let mut next = url.clone();
+            request::set(&mut next, parameter, &total.to_string());
+            return Ok(Next::Page(next));
+        }
+        let next = match (&pages.next_at, &pages.cursor) {
+            (Some(at), _) => match text(body, at)? {
+                Some(link) => {
+                    let next = url.join(&link).map_err(|_| "the link to the next page is no url".to_owned())?;
+                    if next.origin() != url.origin() {
+                        return Err("the next page is said to be at another origin".to_owned());
+                    }
+                    Some(next)
+                }
+                None => None,
+            },
+            (None, Some(cursor)) => text(body, &cursor.at)?.map(|value| {
+                let mut next = url.clone();
+                request::set(&mut next, &cursor.query, &value);
+                next
+            }),
+            (None, None) => None,
+        };
+        match next {
+            Some(next) => Ok(Next::Page(next)),
+            None if pages.full_page.is_some_and(|full| count >= full) => {
+                Err("the last page is full, so there may be more".to_owned())
+            }
+            None => Ok(Next::End),
+        }
+    }
+}
+
+/// A link or cursor; missing, null, false and empty mean the end.
+fn text(body: &Value, at: &str) -> Result<Option<String>, String> {
+    match body.pointer(at) {
+        None | Some(Value::Null | Value::Bool(false)) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
+        Some(Value::Number(number)) => Ok(Some(number.to_string())),
+        Some(Value::Bool(true) | Value::Array(_) | Value::Object(_)) => {
+            Err(format!("what stands at {at:?} is no link to a next page"))
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Asks an audit mailbox: a copy of every mail lands there (BCC by the relay), and its headers carry our key.
+//!
+//! Built by the registry from a destination, called by the reconciler as a [`LookUp`]. One listing of the window answers
+//! for the subject and all its controls, so they are read from one and the same answer. It only reads; what it cannot read
+//! to the end it does not judge.
+
+mod item;
+mod listing;
+pub mod settings;
+
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use rustls::ClientConfig;
+use secrecy::{ExposeSecret, SecretString};
+
+use super::LookUp;
+use crate::{
+    channels::wire::{
+        AlwaysOpen,
+        counted::Counted,
+        dial::{self, Resolve, SystemResolver},
+    },
+    config::{
+        BuildError,
+        destination::{Destination, Timeouts},
+    },
+    domain::{
+        gate::BoxFuture,
+        question::{Abilities, AccountSeen, Answer, Question, Seen},
+    },
+};
+use listing::{Bounds, Listing};
+use settings::{Settings, Tls};
+
+/// The look-up `imap` of one generation of a destination.
+pub struct Imap {
+    settings: Settings,
+    password: SecretString,
+    tls: Arc<ClientConfig>,
+    allow: Vec<IpNet>,
+    timeouts: Timeouts,
+    resolver: Arc<dyn Resolve>,
+}
+
+impl Imap {
+    /// From a destination's `[destinations.look_up.imap]`. The password is read here.
+    ///
+    /// # Errors
+    /// [`BuildError`] with the setting and the rule.
+    pub fn build(destination: &Destination) -> Result<Self, BuildError> {
+        let section = destination
+            .look_up
+            .as_ref()
+            .and_then(|look_up| look_up.imap.clone())
+            .ok_or_else(|| BuildError::new("look_up.imap", "must be given"))?;
+        let settings: Settings = serde_json::from_value(section)
+            .map_err(|error| BuildError::new("look_up.imap", format!("is wrong: {error}")))?;
+        settings.check().map_err(|(field, rule)| BuildError::new(format!("look_up.imap.{field}"), rule))?;
+        let password = settings
+            .password
+            .load()
+            .map_err(|error| BuildError::new("look_up.imap.password", format!("cannot be read: {error}")))?;
+        let tls = dial::tls_config(destination.ca_file.as_deref(), &[])
+            .map_err(|error| BuildError::new("ca_file", format!("cannot be used: {error}")))?;
+        Ok(Self {
+            settings,
+            password,
+            tls,
+            allow: destination.allow_addresses.clone(),
+            timeouts: destination.timeouts.clone(),
+            resolver: Arc::new(SystemResolver),
+        })
+    }
+
+    /// With another resolver than the system's, for tests.
+    #[must_use]
+    pub fn with_resolver(mut self, resolver: Arc<dyn Resolve>) -> Self {
+        self.resolver = resolver;
+        self
+    }
+
+    async fn list(&self, question: &Question) -> Result<Listing, String> {
+        let oldest = question.probes.iter().map(|probe| probe.sent_from).min().unwrap_or(question.now);
+        let slack = chrono::Duration::from_std(self.settings.slack).unwrap_or_default();
+        let bounds = Bounds {
+            since: oldest.checked_sub_signed(slack).unwrap_or(oldest),
+            max_messages: self.settings.max_messages,
+            command: self.timeouts.command,
+            fetch: self.timeouts.body,
+        };
+        let target = dial::Target {
+            host: &self.settings.host,
+            port: self.settings.port(),
+            allow: &self.allow,
+            resolver: self.resolver.as_ref(),
+        };
+        let mut stream = dial::tcp(&target, self.timeouts.connect).await.map_err(|error| error.to_string())?;
+        if self.settings.tls == Tls::Implicit {
+            stream = dial::tls(stream, &self.settings.host, Arc::clone(&self.tls), self.timeouts.tls)
+                .await
+                .map_err(|error| error.to_string())?;
+        }
+        let stream = Counted::new(stream, Arc::new(AlwaysOpen));
+        stream.counter().close_in_order();
+        let (name, password) = (&self.settings.username, self.password.expose_secret());
+        listing::list(stream, name, password, &self.settings.mailbox, &bounds).await
+    }
+
+    /// Only asked after LOGIN was accepted.
+    fn account(&self) -> AccountSeen {
+        let identity = self.settings.identity();
+        match &self.settings.account {
+            None => AccountSeen::NotChecked,
+            Some(wanted) if *wanted == identity => AccountSeen::Matches { identity },
+            Some(_) => AccountSeen::Differs { seen: identity },
+        }
+    }
+}
+
+impl LookUp for Imap {
+    fn abilities(&self) -> Abilities {
+        Abilities { shows_key: true, lists: true }
+    }
+
+    fn ask<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Answer> {
+        Box::pin(async move {
+            match self.list(question).await {
+                Ok(listing) => {
+                    let items =
+                        || listing.items.iter().map(|(uid, item)| (format!("{}/{uid}", listing.uid_validity), item));
+                    Answer {
+                        seen: question
+                            .probes
+                            .iter()
+                            .map(|probe| item::judge(probe, items(), listing.gap.as_deref()))
+                            .collect(),
+                        same_answer: true,
+                        account: self.account(),
+                        pages: listing.pages,
+                        digest: listing.digest.clone(),
+                        query: listing.query.clone(),
+                    }
+                }
+                Err(why) => Answer {
+                    seen: question.probes.iter().map(|_| Seen::CannotTell { why: why.clone() }).collect(),
+                    same_answer: false,
+                    account: AccountSeen::NotChecked,
+                    pages: 0,
+                    digest: String::new(),
+                    query: format!("EXAMINE {:?}", self.settings.mailbox),
+                },
+            }
+        })
+    }
+}

@@ -1,0 +1,264 @@
+//! Read models for lists, receipts and health. Nothing here moves anything.
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::error::StoreError;
+
+/// One intent in a list, and what a producer may know of its own: no payload, no recipient, no downstream reply.
+#[derive(Debug, Clone, Serialize)]
+pub struct Receipt {
+    /// Id.
+    pub intent_id: Uuid,
+    /// Tenant.
+    pub tenant: String,
+    /// Destination.
+    pub destination: String,
+    /// Reference, lower case.
+    pub reference: String,
+    /// Occurrence.
+    pub occurrence: i32,
+    /// State.
+    pub state: String,
+    /// Attempts so far.
+    pub attempts: i32,
+    /// Admission.
+    pub created_at: DateTime<Utc>,
+    /// Not before.
+    pub due_at: DateTime<Utc>,
+    /// Not after.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<DateTime<Utc>>,
+    /// When the effect happened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent_at: Option<DateTime<Utc>>,
+    /// When nothing more was open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settled_at: Option<DateTime<Utc>>,
+    /// The downstream's name for the effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// What must be known about it for ever.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<String>,
+    /// A person is asked.
+    pub with_a_person: bool,
+    /// When something may change next: end of the lease, next question, next attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_at: Option<DateTime<Utc>>,
+    /// Optimistic version.
+    pub version: i64,
+    /// Whole seconds until `next_at` by the database's clock, at least 1; `None` where nothing is planned.
+    #[serde(skip)]
+    pub next_in: Option<i64>,
+}
+
+/// Which intents are listed.
+#[derive(Debug, Clone, Default)]
+pub struct Filter<'a> {
+    /// Reference; compared in lower case.
+    pub reference: Option<&'a str>,
+    /// State.
+    pub state: Option<&'a str>,
+    /// Destination.
+    pub destination: Option<&'a str>,
+    /// Tenant; a producer's own.
+    pub tenant: Option<&'a str>,
+    /// Only older ones: the last id of the page before.
+    pub before: Option<Uuid>,
+    /// At most so many.
+    pub limit: i64,
+}
+
+/// One intent, for those who may see that tenant.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn receipt(
+    conn: &mut PgConnection,
+    intent_id: Uuid,
+    tenant: Option<&str>,
+) -> Result<Option<Receipt>, StoreError> {
+    Ok(sqlx::query_as!(
+        Receipt,
+        r#"-- listing::receipt
+        select i.id as intent_id, i.tenant, i.destination, i.reference, i.occurrence, i.state, i.attempt as attempts,
+               i.created_at, i.due_at, i.deadline, i.sent_at, i.settled_at, i.provider_id, i.marks, i.version,
+               exists (select from settled.escalations e
+                        where e.intent_id = i.id and e.closed_at is null) as "with_a_person!",
+               coalesce(q.leased_until, q.due_at) as "next_at?",
+               greatest(1, ceil(extract(epoch from coalesce(q.leased_until, q.due_at) - clock_timestamp())))::bigint
+                 as "next_in?"
+          from settled.intents i
+          left join settled.queue q on q.intent_id = i.id and q.kind in ('send', 'ask')
+         where i.id = $1 and ($2::text is null or i.tenant = $2)"#,
+        intent_id,
+        tenant,
+    )
+    .fetch_optional(conn)
+    .await?)
+}
+
+/// Intents, newest first, a page at a time.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn list(conn: &mut PgConnection, filter: &Filter<'_>) -> Result<Vec<Receipt>, StoreError> {
+    let reference = filter.reference.map(str::to_ascii_lowercase);
+    Ok(sqlx::query_as!(
+        Receipt,
+        r#"-- listing::list
+        select i.id as intent_id, i.tenant, i.destination, i.reference, i.occurrence, i.state, i.attempt as attempts,
+               i.created_at, i.due_at, i.deadline, i.sent_at, i.settled_at, i.provider_id, i.marks, i.version,
+               exists (select from settled.escalations e
+                        where e.intent_id = i.id and e.closed_at is null) as "with_a_person!",
+               coalesce(q.leased_until, q.due_at) as "next_at?",
+               greatest(1, ceil(extract(epoch from coalesce(q.leased_until, q.due_at) - clock_timestamp())))::bigint
+                 as "next_in?"
+          from settled.intents i
+          left join settled.queue q on q.intent_id = i.id and q.kind in ('send', 'ask')
+         where ($1::text is null or i.reference = $1)
+           and ($2::text is null or i.state = $2)
+           and ($3::text is null or i.destination = $3)
+           and ($4::text is null or i.tenant = $4)
+           and ($5::uuid is null or i.id < $5)
+         order by i.id desc limit $6"#,
+        reference,
+        filter.state,
+        filter.destination,
+        filter.tenant,
+        filter.before,
+        filter.limit,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
+/// What is published about a destination.
+#[derive(Debug, Clone, Serialize)]
+pub struct PublishedDestination {
+    /// Name.
+    pub name: String,
+    /// Channel.
+    pub channel: String,
+    /// Effect scope.
+    pub effect_scope: String,
+    /// Revision it was published with.
+    pub revision: i64,
+    /// Generation in force.
+    pub generation: String,
+    /// The whole definition, secrets as references.
+    pub definition: serde_json::Value,
+    /// When.
+    pub published_at: DateTime<Utc>,
+    /// Left the configuration.
+    pub withdrawn_at: Option<DateTime<Utc>>,
+    /// Must not be sent to, and why.
+    pub parked_reason: Option<String>,
+    /// Paused, and why.
+    pub paused_reason: Option<String>,
+    /// Waiting to be sent.
+    pub queued: i64,
+    /// In doubt.
+    pub in_doubt: i64,
+}
+
+/// All published destinations.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn destinations(conn: &mut PgConnection) -> Result<Vec<PublishedDestination>, StoreError> {
+    Ok(sqlx::query_as!(
+        PublishedDestination,
+        r#"-- listing::destinations
+        select d.name, d.channel, d.effect_scope, d.revision, d.generation, d.definition, d.published_at, d.withdrawn_at,
+               d.parked_reason, p.reason as "paused_reason?",
+               (select count(*) from settled.queue q where q.destination = d.name and q.kind = 'send') as "queued!",
+               (select count(*) from settled.queue q where q.destination = d.name and q.kind = 'ask') as "in_doubt!"
+          from settled.destinations d
+          left join settled.pauses p on p.scope = 'destination' and p.name = d.name
+         order by d.name"#,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
+/// A count under one or two names.
+pub type Counts = Vec<(String, i64)>;
+
+/// What the gauges show.
+#[derive(Debug, Clone, Default)]
+pub struct Health {
+    /// Destination, kind, rows.
+    pub queue: Vec<(String, String, i64)>,
+    /// Destination, intents in doubt, creation of the oldest (seconds since 1970).
+    pub unknown: Vec<(String, i64, f64)>,
+    /// Open escalations by reason.
+    pub escalations: Counts,
+    /// Pauses by scope.
+    pub pauses: Counts,
+    /// Destinations and whether they are parked.
+    pub parked: Vec<(String, bool)>,
+}
+
+/// Counts everything that waits. Reads the queue and open escalations only, never all intents.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn health(conn: &mut PgConnection) -> Result<Health, StoreError> {
+    let queue = sqlx::query!(
+        r#"-- listing::health_queue
+        select destination, kind, count(*) as "count!" from settled.queue group by 1, 2 order by 1, 2"#
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    let unknown = sqlx::query!(
+        r#"-- listing::health_unknown
+        select i.destination, count(*) as "count!", extract(epoch from min(i.created_at))::float8 as "oldest!"
+          from settled.queue q join settled.intents i on i.id = q.intent_id
+         where q.kind in ('ask', 'wait') and i.state = 'unknown' group by 1 order by 1"#
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    let escalations = sqlx::query!(
+        r#"-- listing::health_escalations
+        select reason, count(*) as "count!" from settled.escalations where closed_at is null group by 1 order by 1"#
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    let pauses = sqlx::query!(
+        r#"-- listing::health_pauses
+        select scope, count(*) as "count!" from settled.pauses group by 1 order by 1"#
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    let parked = sqlx::query!(
+        r#"-- listing::health_parked
+        select name, (parked_at is not null) as "parked!" from settled.destinations where withdrawn_at is null"#
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(Health {
+        queue: queue.into_iter().map(|r| (r.destination, r.kind, r.count)).collect(),
+        unknown: unknown.into_iter().map(|r| (r.destination, r.count, r.oldest)).collect(),
+        escalations: escalations.into_iter().map(|r| (r.reason, r.count)).collect(),
+        pauses: pauses.into_iter().map(|r| (r.scope, r.count)).collect(),
+        parked: parked.into_iter().map(|r| (r.name, r.parked)).collect(),
+    })
+}
+
+/// Answers at all; for readiness.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn ping(conn: &mut PgConnection) -> Result<(), StoreError> {
+    sqlx::query_scalar!(
+        r#"-- listing::ping
+        select count(*) as "count!" from settled.destinations"#
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(())
+}
