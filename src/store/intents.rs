@@ -200,6 +200,8 @@ pub struct Namesake {
     pub key: Option<String>,
     /// Newest attempt; 0 when never attempted.
     pub attempt: i32,
+    /// Attempts that are not proven to have made no effect.
+    pub possible: i64,
 }
 
 /// Every intent, of any state, tenant or age, that carries this reference. Bounded: more than `limit` is a reason not to conclude.
@@ -210,8 +212,10 @@ pub async fn namesakes(conn: &mut PgConnection, reference: &str, limit: i64) -> 
     Ok(sqlx::query_as!(
         Namesake,
         r#"-- intents::namesakes
-        select id, tenant, effect_scope, destination, recipient, occurrence, key, attempt
-          from settled.intents where reference = $1 order by id limit $2"#,
+        select id, tenant, effect_scope, destination, recipient, occurrence, key, attempt,
+               (select count(*) from settled.attempts a
+                 where a.intent_id = i.id and (a.outcome is null or a.outcome in ('sent', 'ambiguous'))) as "possible!"
+          from settled.intents i where reference = $1 order by id limit $2"#,
         reference,
         limit,
     )
