@@ -5,5 +5,6 @@ mod cases_signature;
 mod cases_ssrf;
 pub mod conformance;
 pub mod fake;
+mod tls;
 mod webhook;
 mod wire_exchange;
