@@ -2,5 +2,5 @@
 
 pub mod db;
 pub mod fragments;
-pub mod world;
 pub mod scripted;
+pub mod world;
