@@ -20,6 +20,8 @@ mod story;
 mod tokens;
 
 pub use arguments::{Cli, Command};
+#[cfg(feature = "demo")]
+pub use arguments::{Demo, DemoTool};
 use context::Context;
 use exit::{Exit, Failure};
 

@@ -2,5 +2,11 @@
 
 pub mod db;
 pub mod fragments;
+pub mod gates;
+pub mod imap_script;
+pub mod mail;
+pub mod mail_servers;
+pub mod relay;
+pub mod ledger;
 pub mod scripted;
 pub mod world;
