@@ -260,14 +260,12 @@ pub async fn settle(
     let from = case.intent.state;
     let marks = placement::marks(case, &folded);
     let provider_id = case.provider_id();
+    let holds_effect = holds_effect(conn, case, &folded).await?;
     let changed = from != folded.state
-        || case.intent.holds_effect != folded.holds_effect
+        || case.intent.holds_effect != holds_effect
         || marks != case.intent.marks
         || cause.appended > 0
         || cause.detail.is_some();
-    // The effect of an intent that ended without it may belong to somebody else by now; evidence never takes it back.
-    let holds_effect = case.intent.holds_effect && folded.holds_effect;
-    let retakes = !case.intent.holds_effect && !folded.state.is_settled();
     if changed {
         let approved = case.intent.approved || !matches!(folded.state, State::Held | State::Cancelled);
         store::intents::write_move(
@@ -275,7 +273,7 @@ pub async fn settle(
             &Move {
                 from: &case.intent,
                 state: folded.state,
-                holds_effect: holds_effect || retakes,
+                holds_effect,
                 approved,
                 appended: cause.appended,
                 new_version: cause.new_version,
@@ -291,6 +289,19 @@ pub async fn settle(
     placement::queue(conn, case, &folded, policy, cause).await?;
     placement::escalate(conn, case, &folded, policy, cause).await?;
     Ok(Moved { from, folded })
+}
+
+/// The column after the move. An effect that was seen is written whoever holds it by now.
+async fn holds_effect(conn: &mut PgConnection, case: &Case, folded: &Folded) -> Result<bool, StoreError> {
+    let holder = match case.intent.holds_effect {
+        true => None,
+        false => store::intents::holder_of(conn, &case.intent).await?,
+    };
+    match (state::holds_after(folded, case.intent.holds_effect, holder.is_some()), holder) {
+        (Some(holds), _) => Ok(holds),
+        (None, Some(holder)) => Err(StoreError::ReRequested { row: case.intent.id, holder }),
+        (None, None) => Ok(case.intent.holds_effect),
+    }
 }
 
 /// A wait in database time.

@@ -1,1 +1,3 @@
-//! (being written)
+//! What people may do, and what follows.
+
+mod support_works;

@@ -7,5 +7,6 @@ pub mod imap_script;
 pub mod mail;
 pub mod mail_servers;
 pub mod relay;
+pub mod ledger;
 pub mod scripted;
 pub mod world;

@@ -85,7 +85,8 @@ impl World {
     }
 
     fn assemble(db: Database, clock: Arc<TestClock>, fleet: Arc<Fleet>, worker: Uuid, kid: &str) -> Self {
-        let secrets = ["k1", "k2"].map(|kid| (kid.to_owned(), SecretSlice::from(format!("{kid}{kid:-<40}").into_bytes())));
+        let secrets =
+            ["k1", "k2"].map(|kid| (kid.to_owned(), SecretSlice::from(format!("{kid}{kid:-<40}").into_bytes())));
         let keyring = Arc::new(Keyring::new(kid, secrets).unwrap());
         let (results, inbox) = mpsc::channel(4096);
         let metrics = Metrics::new();
@@ -182,7 +183,11 @@ impl World {
 
     /// State of an intent.
     pub async fn state(&self, id: Uuid) -> String {
-        sqlx::query_scalar("select state from settled.intents where id = $1").bind(id).fetch_one(&self.db.pool).await.unwrap()
+        sqlx::query_scalar("select state from settled.intents where id = $1")
+            .bind(id)
+            .fetch_one(&self.db.pool)
+            .await
+            .unwrap()
     }
 
     /// A value of the ledger, as text.
@@ -192,11 +197,13 @@ impl World {
 
     /// Open escalations of an intent.
     pub async fn reasons(&self, id: Uuid) -> Vec<String> {
-        sqlx::query_scalar("select reason from settled.escalations where intent_id = $1 and closed_at is null order by reason")
-            .bind(id)
-            .fetch_all(&self.db.pool)
-            .await
-            .unwrap()
+        sqlx::query_scalar(
+            "select reason from settled.escalations where intent_id = $1 and closed_at is null order by reason",
+        )
+        .bind(id)
+        .fetch_all(&self.db.pool)
+        .await
+        .unwrap()
     }
 
     /// Words of the look-ups about an intent, oldest first.
