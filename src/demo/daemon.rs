@@ -146,7 +146,7 @@ impl Daemon {
         use std::os::unix::process::CommandExt;
         let mut command = Command::new(&self.program);
         // An own group: Ctrl-C ends the demonstration, which then ends the daemon.
-        command.arg("--config").arg(&self.configuration).args(arguments).process_group(0);
+        command.arg("--config").arg(&self.configuration).args(arguments).env("NO_COLOR", "1").process_group(0);
         command
     }
 
