@@ -198,7 +198,7 @@ begin
       'request', r.id, 'surface', c.surface, 'revision', identity_revision) from r
   ), e as (
     insert into settled.escalations (id, subject, intent_id, destination, tenant, reason, cause, summary)
-    select escalation, 'intent', r.intent_id, c.destination, c.tenant, c.held_for, c.held_for || ':' || c.destination,
+    select escalation, 'intent', r.intent_id, c.destination, c.tenant, c.held_for, c.held_for || '/' || c.destination,
       c.spelled || ' for ' || c.destination || case when c.held_for = 'repeat_flagged'
         then ': occurrence ' || c.occurrence || ' asked for by a model' else ' waits for approval' end
     from r where c.held_for is not null
@@ -467,12 +467,14 @@ begin
       case when i.attempt > 0 then ' and was attempted; a person decides' else '' end), i, '{}');
   end if;
   update settled.intents n set state = 'cancelled', holds_effect = false, settled_at = clock_timestamp(), version = n.version + 1,
-    detail = 'cancelled by its producer' where n.id = i.id;
+    evidence = n.evidence + 1, detail = 'cancelled by its producer' where n.id = i.id;
   delete from settled.queue q where q.intent_id = i.id;
   update settled.escalations e set closed_at = clock_timestamp(), closed_by = actor, resolution = 'cancelled', version = e.version + 1
   where e.intent_id = i.id and e.subject = 'intent' and e.closed_at is null;
-  insert into settled.journal (intent_id, kind, actor, data)
-  values (i.id, 'move', actor, jsonb_build_object('from', i.state, 'to', 'cancelled', 'reason', reason));
+  -- The statement is what the fold reads; without it the next fold would make the intent pending again.
+  insert into settled.journal (intent_id, kind, actor, data) values
+    (i.id, 'act', actor, jsonb_build_object('act', 'cancel', 'statement', jsonb_build_object('statement', 'cancelled'), 'reason', reason)),
+    (i.id, 'move', actor, jsonb_build_object('from', i.state, 'to', 'cancelled', 'reason', reason));
   return 'cancelled';
 exception when lock_not_available then
   raise exception using errcode = 'ST423', message = format('rival_open: intent %s is held by a transaction that is still open', intent_id);

@@ -5,13 +5,13 @@ language sql immutable strict parallel safe
 as $$
   select case from_state
     when 'held' then to_state in ('pending', 'cancelled', 'sent', 'failed')
-    when 'pending' then to_state in ('in_flight', 'cancelled', 'failed', 'sent', 'unknown')
+    when 'pending' then to_state in ('in_flight', 'cancelled', 'failed', 'sent', 'unknown', 'held', 'abandoned')
     when 'in_flight' then to_state in ('sent', 'failed', 'pending', 'unknown', 'cancelled', 'abandoned')
     when 'unknown' then to_state in ('sent', 'pending', 'failed', 'abandoned', 'cancelled', 'in_flight')
-    when 'failed' then to_state in ('pending', 'held', 'sent', 'unknown', 'cancelled')
-    when 'cancelled' then to_state in ('sent', 'unknown', 'pending')
+    when 'failed' then to_state in ('pending', 'held', 'sent', 'unknown', 'cancelled', 'abandoned')
+    when 'cancelled' then to_state in ('sent', 'unknown', 'pending', 'held', 'failed')
     when 'abandoned' then to_state in ('sent', 'unknown', 'failed', 'cancelled', 'pending')
-    when 'sent' then to_state in ('unknown', 'failed', 'pending') -- only after a retraction
+    when 'sent' then to_state in ('unknown', 'failed', 'pending', 'held', 'cancelled', 'abandoned') -- only after a retraction
     else false
   end
 $$;

@@ -79,13 +79,14 @@ impl State {
         use State::{Abandoned, Cancelled, Failed, Held, InFlight, Pending, Sent, Unknown};
         match self {
             Held => matches!(next, Pending | Cancelled | Sent | Failed),
-            Pending => matches!(next, InFlight | Cancelled | Failed | Sent | Unknown),
+            Pending => matches!(next, InFlight | Cancelled | Failed | Sent | Unknown | Held | Abandoned),
             InFlight => matches!(next, Sent | Failed | Pending | Unknown | Cancelled | Abandoned),
             Unknown => matches!(next, Sent | Pending | Failed | Abandoned | Cancelled | InFlight),
-            Failed => matches!(next, Pending | Held | Sent | Unknown | Cancelled),
-            Cancelled => matches!(next, Sent | Unknown | Pending),
+            Failed => matches!(next, Pending | Held | Sent | Unknown | Cancelled | Abandoned),
+            Cancelled => matches!(next, Sent | Unknown | Pending | Held | Failed),
             Abandoned => matches!(next, Sent | Unknown | Failed | Cancelled | Pending),
-            Sent => matches!(next, Unknown | Failed | Pending),
+            // Only after a person took back what they had stated.
+            Sent => matches!(next, Unknown | Failed | Pending | Held | Cancelled | Abandoned),
         }
     }
 }
