@@ -41,7 +41,7 @@ pub struct LookUpTold {
 }
 
 /// What an act leaves in the journal.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ActTold {
     /// The verb.
     pub act: String,
@@ -57,6 +57,15 @@ pub struct ActTold {
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Version of the intent that was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<i64>,
+    /// The escalation that it answered, where it came by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalation: Option<Uuid>,
+    /// Until when, to whom, by which deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<Value>,
 }
 
 /// Evidence that came by itself or too late for its row.
@@ -265,17 +274,15 @@ pub async fn settle(
         || marks != case.intent.marks
         || cause.appended > 0
         || cause.detail.is_some();
-    // The effect of an intent that ended without it may belong to somebody else by now; evidence never takes it back.
-    let holds_effect = case.intent.holds_effect && folded.holds_effect;
-    let retakes = !case.intent.holds_effect && !folded.state.is_settled();
+    let holds_effect = folded.holds_effect && (case.intent.holds_effect || retakes(conn, case, &folded).await?);
     if changed {
-        let approved = case.intent.approved || !matches!(folded.state, State::Held | State::Cancelled);
+        let approved = case.intent.approved || case.statements.iter().any(|(_, _, s)| *s == Statement::Approved);
         store::intents::write_move(
             conn,
             &Move {
                 from: &case.intent,
                 state: folded.state,
-                holds_effect: holds_effect || retakes,
+                holds_effect,
                 approved,
                 appended: cause.appended,
                 new_version: cause.new_version,
@@ -291,6 +298,22 @@ pub async fn settle(
     placement::queue(conn, case, &folded, policy, cause).await?;
     placement::escalate(conn, case, &folded, policy, cause).await?;
     Ok(Moved { from, folded })
+}
+
+/// Whether an intent that had given its effect up takes it back. While it may still be sent or was perhaps sent it must, and
+/// Postgres refuses where somebody else has it. What turns out as sent takes it only where nobody has asked for it anew:
+/// evidence is never refused.
+async fn retakes(conn: &mut PgConnection, case: &Case, folded: &Folded) -> Result<bool, StoreError> {
+    match folded.state {
+        State::Sent => Ok(store::intents::holder_of(conn, &case.intent).await?.is_none()),
+        State::Held
+        | State::Pending
+        | State::InFlight
+        | State::Failed
+        | State::Unknown
+        | State::Cancelled
+        | State::Abandoned => Ok(true),
+    }
 }
 
 /// A wait in database time.

@@ -386,7 +386,7 @@ pub async fn record_conflict(
           insert into settled.journal (intent_id, kind, actor, data) values ($1, 'conflict', $2, $3)
         )
         insert into settled.escalations (id, subject, intent_id, destination, tenant, reason, cause, summary, detail)
-        select settled.uuid_v7(), 'request', i.id, i.destination, i.tenant, 'conflict', 'conflict:' || i.destination, $4, $3
+        select settled.uuid_v7(), 'request', i.id, i.destination, i.tenant, 'conflict', 'conflict/' || i.destination, $4, $3
         from settled.intents i where i.id = $1
         on conflict do nothing",
         conflict.intent_id,
