@@ -53,8 +53,11 @@ create table settled.generations (
   generation   text not null,
   definition   jsonb not null,
   published_at timestamptz not null default clock_timestamp(),
+  tested_at    timestamptz,
+  test_failed  text,
   primary key (destination, generation)
 );
+comment on column settled.generations.test_failed is 'Why the last self-test failed; it can then only say Found or nothing.';
 comment on table settled.generations is 'Every downstream a destination has ever meant; doubt is asked of the generation that the attempt used.';
 
 create table settled.producers (

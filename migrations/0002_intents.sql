@@ -132,7 +132,7 @@ create table settled.journal (
 );
 create index journal_intent on settled.journal (intent_id, id);
 comment on table settled.journal is 'Append-only: moves, look-ups with their controls, acts of people, evidence from elsewhere.';
-comment on column settled.journal.kind is 'move | evidence | look_up | act | conflict | administration.';
+comment on column settled.journal.kind is 'move | evidence | look_up | act | request (a repeat) | conflict | administration.';
 comment on column settled.journal.actor is 'Who: a person (responder:…), a loop (dispatcher@worker), a producer.';
 
 create table settled.escalations (

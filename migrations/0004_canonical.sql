@@ -234,7 +234,7 @@ begin
     return settled.canonical_number(v #>> '{}', '/payload' || path);
   when 'object' then
     if rules is null then
-      select string_agg(to_json(m.name)::text || ':' || settled.canonical_value(m.value, path || '/' || m.name, null), ',' order by m.name collate "C"),
+      select string_agg(to_json(m.name)::text || ':' || settled.canonical_value(m.value, path || '/' || settled.pointer_token(m.name), null), ',' order by m.name collate "C"),
         count(*), count(distinct m.name collate "C")
       into body, names, different
       from (select normalize(e.key, nfc) as name, e.value from json_each(v) e) m;

@@ -231,7 +231,7 @@ begin
     on conflict do nothing returning id
   ), j as (
     insert into settled.journal (intent_id, kind, actor, data)
-    select intent.id, 'act', 'producer:' || c.principal, jsonb_build_object('act', 'requested_again', 'verdict', 'already_requested',
+    select intent.id, 'request', 'producer:' || c.principal, jsonb_build_object('verdict', 'already_requested',
       'request', r.id, 'surface', c.surface) from r
   )
   select count(*) = 1 into written from r;
@@ -273,7 +273,7 @@ begin
       case when c.reference <> i.reference then '/reference' end,
       case when c.occurrence <> i.occurrence then '/occurrence' end,
       case when c.recipient <> i.recipient then '/payload/to' end], null)
-    || array(select d from settled.differences(earlier::json, now_given::json, '/payload', sets) d where earlier is not null limit 32);
+    || array(select d from settled.differences(earlier::json, now_given::json, '/payload', sets) d where stored.body is not null limit 32);
   same := cardinality(pointers) = 0;
 end $$;
 comment on function settled.compare(settled.call, settled.intents) is 'Whether a call means what an intent means; null where the payload is purged. Pointers of what differs.';
@@ -466,15 +466,14 @@ begin
     perform settled.refuse('ST413', format('cannot be cancelled: intent %s is %s%s', i.id, i.state,
       case when i.attempt > 0 then ' and was attempted; a person decides' else '' end), i, '{}');
   end if;
-  update settled.intents n set state = 'cancelled', holds_effect = false, settled_at = clock_timestamp(), version = n.version + 1,
-    evidence = n.evidence + 1, detail = 'cancelled by its producer' where n.id = i.id;
+  update settled.intents n set state = 'cancelled', holds_effect = false, settled_at = clock_timestamp(),
+    version = n.version + 1, evidence = n.evidence + 1, detail = 'cancelled by its producer' where n.id = i.id;
   delete from settled.queue q where q.intent_id = i.id;
   update settled.escalations e set closed_at = clock_timestamp(), closed_by = actor, resolution = 'cancelled', version = e.version + 1
   where e.intent_id = i.id and e.subject = 'intent' and e.closed_at is null;
-  -- The statement is what the fold reads; without it the next fold would make the intent pending again.
-  insert into settled.journal (intent_id, kind, actor, data) values
-    (i.id, 'act', actor, jsonb_build_object('act', 'cancel', 'statement', jsonb_build_object('statement', 'cancelled'), 'reason', reason)),
-    (i.id, 'move', actor, jsonb_build_object('from', i.state, 'to', 'cancelled', 'reason', reason));
+  insert into settled.journal (intent_id, kind, actor, data)
+  values (i.id, 'act', actor, jsonb_build_object('act', 'cancel', 'statement', jsonb_build_object('statement', 'cancelled'), 'reason', reason)),
+    (i.id, 'move', actor, jsonb_build_object('from', i.state, 'to', 'cancelled'));
   return 'cancelled';
 exception when lock_not_available then
   raise exception using errcode = 'ST423', message = format('rival_open: intent %s is held by a transaction that is still open', intent_id);

@@ -4,14 +4,15 @@ create function settled.legal_move(from_state text, to_state text) returns boole
 language sql immutable strict parallel safe
 as $$
   select case from_state
-    when 'held' then to_state in ('pending', 'cancelled', 'sent', 'failed')
-    when 'pending' then to_state in ('in_flight', 'cancelled', 'failed', 'sent', 'unknown', 'held', 'abandoned')
+    when 'held' then to_state in ('pending', 'cancelled', 'sent', 'failed', 'unknown', 'abandoned')
+    when 'pending' then to_state in ('held', 'in_flight', 'cancelled', 'failed', 'sent', 'unknown', 'abandoned')
     when 'in_flight' then to_state in ('sent', 'failed', 'pending', 'unknown', 'cancelled', 'abandoned')
-    when 'unknown' then to_state in ('sent', 'pending', 'failed', 'abandoned', 'cancelled', 'in_flight')
+    when 'unknown' then to_state in ('held', 'sent', 'pending', 'failed', 'abandoned', 'cancelled', 'in_flight')
+    -- What has ended moves on by evidence, and by a person who sends again or withdraws a statement.
     when 'failed' then to_state in ('pending', 'held', 'sent', 'unknown', 'cancelled', 'abandoned')
-    when 'cancelled' then to_state in ('sent', 'unknown', 'pending', 'held', 'failed')
-    when 'abandoned' then to_state in ('sent', 'unknown', 'failed', 'cancelled', 'pending')
-    when 'sent' then to_state in ('unknown', 'failed', 'pending', 'held', 'cancelled', 'abandoned') -- only after a retraction
+    when 'cancelled' then to_state in ('held', 'sent', 'unknown', 'pending', 'failed', 'abandoned')
+    when 'abandoned' then to_state in ('held', 'sent', 'unknown', 'failed', 'cancelled', 'pending')
+    when 'sent' then to_state in ('held', 'unknown', 'failed', 'pending', 'cancelled', 'abandoned')
     else false
   end
 $$;

@@ -18,6 +18,8 @@ async fn main() -> ExitCode {
     }
     let result = match &cli.command {
         Command::Serve { migrate } => serve(&cli, *migrate).await,
+        #[cfg(feature = "demo")]
+        Command::Demo(demo) => return play(demo).await,
         _ => Ok(()),
     };
     match result {
@@ -35,4 +37,24 @@ async fn serve(cli: &cli::Cli, migrate: bool) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
     let _signals = shutdown.on_signals()?;
     daemon::run(settings, migrate, Arc::new(SystemClock), shutdown).await
+}
+
+#[cfg(feature = "demo")]
+async fn play(demo: &cli::Demo) -> ExitCode {
+    use settled::demo::{
+        self,
+        cluster::{ClusterError, hold::hold_postgres_for},
+    };
+    let code = match &demo.tool {
+        Some(cli::DemoTool::WithPostgres { command }) => hold_postgres_for(command.clone()).await,
+        None => demo::run(demo::Arguments { once: demo.once, keep: demo.keep }).await,
+    };
+    match code {
+        Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        Err(error) => {
+            cli::complain(&error);
+            let missing = matches!(error.downcast_ref(), Some(ClusterError::Missing { .. }));
+            if missing { Exit::Unavailable.into() } else { Exit::Failed.into() }
+        }
+    }
 }

@@ -39,11 +39,25 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Probl
     })
 }
 
-/// Parses an envelope. `free` lists top-level members whose own members the ledger checks.
+/// Parses an envelope; the member that does not fit is named.
 pub(super) fn parse<'a, T: Deserialize<'a>>(bytes: &'a Bytes) -> Result<T, Problem> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let parsed = T::deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
-    parsed.map_err(|error| Problem::new(Kind::Malformed, error.to_string()))
+    let parsed = serde_path_to_error::deserialize::<_, T>(&mut reader).map_err(|error| {
+        let path = error.path().to_string();
+        let words = error.into_inner().to_string();
+        if path == "." {
+            Problem::new(Kind::Malformed, words)
+        } else {
+            Problem::field(Kind::Malformed, pointer(&path), words)
+        }
+    })?;
+    reader.end().map_err(|error| Problem::new(Kind::Malformed, error.to_string()))?;
+    Ok(parsed)
+}
+
+/// `instructed_by.name` as `/instructed_by/name`.
+fn pointer(path: &str) -> String {
+    format!("/{}", path.replace('.', "/"))
 }
 
 /// Refuses an object that has a member twice, at any depth.

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use axum::{
     Json,
-    body::Body,
     extract::{Path, Query, State, rejection::QueryRejection},
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderValue, header};
 use serde::Deserialize;
 use serde_json::json;
 use uuid::Uuid;
@@ -175,7 +174,7 @@ pub(super) async fn story(
     Ok(Json(story).into_response())
 }
 
-fn intent_id(text: &str) -> Result<Uuid, Problem> {
+pub(super) fn intent_id(text: &str) -> Result<Uuid, Problem> {
     text.parse().map_err(|_| Problem::field(ProblemKind::Invalid, "id", "must be the id of an intent (UUID)"))
 }
 

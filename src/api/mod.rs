@@ -3,6 +3,7 @@
 //! Every answer is made from what is durable. Errors are RFC 9457 problems with stable types ([`problem`]); every call names
 //! its caller by a token ([`auth`]), and producers see their own tenant only.
 
+mod asking;
 pub mod auth;
 mod body;
 mod health;

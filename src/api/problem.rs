@@ -6,9 +6,12 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
-use crate::store::error::StoreError;
+use crate::store::{
+    error::StoreError,
+    requests::{ConflictKind, Earlier, EnqueueError},
+};
 
-/// Set on every answer that must not be repeated as it is; some SDKs repeat a 409 by themselves without it.
+/// Set on every refusal of content under a known name; some SDKs repeat a 409 by themselves without it.
 pub const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 tokio::task_local! {
@@ -162,7 +165,22 @@ impl Problem {
         let retry_after = match kind {
             Kind::RivalOpen => Some(1),
             Kind::Unavailable => Some(2),
-            _ => None,
+            Kind::Malformed
+            | Kind::Invalid
+            | Kind::IdentityRequired
+            | Kind::Unauthenticated
+            | Kind::Forbidden
+            | Kind::NotFound
+            | Kind::MethodNotAllowed
+            | Kind::TooLarge
+            | Kind::UnsupportedMediaType
+            | Kind::TooSlow
+            | Kind::Conflict
+            | Kind::KeyReused
+            | Kind::EndedWithoutEffect
+            | Kind::Expired
+            | Kind::TooLate
+            | Kind::Internal => None,
         };
         Self { kind, detail: detail.into(), more: Map::new(), retry_after }
     }
@@ -207,6 +225,50 @@ impl From<StoreError> for Problem {
     }
 }
 
+impl From<EnqueueError> for Problem {
+    fn from(error: EnqueueError) -> Self {
+        let words = error.to_string();
+        let serialization = error.is_serialization();
+        let about = |kind: Kind, earlier: &Earlier| {
+            Self::new(kind, words.clone())
+                .with("intent_id", earlier.intent_id.to_string())
+                .with("state", earlier.state.clone())
+        };
+        match error {
+            EnqueueError::Invalid { field, rule, .. } => {
+                Self::new(Kind::Invalid, words).with("field", field).with("rule", rule)
+            }
+            EnqueueError::IdentityRequired => Self::new(
+                Kind::IdentityRequired,
+                "give run_id and step, or an Idempotency-Key header: without one a repeat cannot be recognised",
+            ),
+            EnqueueError::NotAllowed(words) => Self::new(Kind::Forbidden, words),
+            EnqueueError::NotFound(words) => Self::new(Kind::NotFound, words),
+            EnqueueError::Conflict { conflict, words } => {
+                let kind = match conflict.kind {
+                    ConflictKind::CallerKey => Kind::KeyReused,
+                    ConflictKind::Identity | ConflictKind::Effect => Kind::Conflict,
+                };
+                Self::new(kind, words)
+                    .with("collides_in", json!(conflict.kind))
+                    .with("pointers", json!(conflict.pointers))
+                    .with("intent_id", conflict.intent_id.to_string())
+                    .with("state", conflict.state)
+            }
+            EnqueueError::Expired(words) => Self::new(Kind::Expired, words),
+            EnqueueError::EndedWithoutEffect(earlier) | EnqueueError::EffectHeld(earlier) => {
+                about(Kind::EndedWithoutEffect, &earlier)
+            }
+            EnqueueError::TooLate { earlier, .. } => about(Kind::TooLate, &earlier),
+            EnqueueError::RivalOpen(words) => Self::new(Kind::RivalOpen, words),
+            EnqueueError::Database(_) if serialization => {
+                Self::new(Kind::RivalOpen, "other transactions were faster several times in a row")
+            }
+            EnqueueError::Database(error) => error.into(),
+        }
+    }
+}
+
 impl From<sqlx::Error> for Problem {
     fn from(error: sqlx::Error) -> Self {
         StoreError::from(error).into()
@@ -227,7 +289,7 @@ impl IntoResponse for Problem {
         let mut response = (status, Value::Object(body).to_string()).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if status == StatusCode::CONFLICT {
+        if matches!(status, StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY) {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         if status == StatusCode::UNAUTHORIZED {

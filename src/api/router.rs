@@ -5,13 +5,13 @@ use axum::{
     extract::{MatchedPath, Request, State},
     middleware::{self, Next},
     response::Response,
-    routing::get,
+    routing::{get, post},
 };
 use http::{HeaderName, HeaderValue};
 use uuid::Uuid;
 
 use super::{
-    AppState, health, intents, pauses,
+    AppState, asking, health, intents, pauses,
     problem::{Kind, Problem, REQUEST_ID},
 };
 
@@ -20,9 +20,10 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// All routes.
 pub fn router(state: AppState) -> Router {
     Router::new()
-        .route("/v1/intents", get(intents::list))
+        .route("/v1/intents", post(asking::enqueue).get(intents::list))
         .route("/v1/intents/{id}", get(intents::show))
         .route("/v1/intents/{id}/story", get(intents::story))
+        .route("/v1/intents/{id}/cancel", post(asking::cancel))
         .route("/v1/pauses", get(pauses::list).post(pauses::add).delete(pauses::remove))
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))

@@ -53,6 +53,9 @@ pub enum Command {
         /// Why
         #[arg(long)]
         reason: String,
+        /// Where the API is, when not by database
+        #[command(flatten)]
+        api: Api,
     },
     /// The configured downstreams
     #[command(subcommand)]

@@ -6,13 +6,15 @@ use super::{
 };
 use crate::config::{
     check::{Level, Report},
+    destination::Destination,
     load,
 };
+use crate::{channels, look_up};
 
 pub(super) fn run(context: &Context) -> Result<Exit, Failure> {
     let path = context.config_path();
     let report = match load::parse(&path, std::env::vars()) {
-        Ok(settings) => crate::config::check::run(&settings, &path.display().to_string(), &|_| Vec::new()),
+        Ok(settings) => crate::config::check::run(&settings, &path.display().to_string(), &objections),
         Err(errors) => Report::unreadable(&errors.0),
     };
     context.out.rows(&report.lines, &["", "WHAT", "FOUND"], |line| {
@@ -27,4 +29,11 @@ pub(super) fn run(context: &Context) -> Result<Exit, Failure> {
         Level::Ok | Level::Warning => Ok(Exit::Ok),
         Level::Failed => Ok(Exit::Config),
     }
+}
+
+/// What the adapters of a destination say about its section.
+fn objections(destination: &Destination) -> Vec<String> {
+    let channel = channels::registry::build(destination).err();
+    let look_up = look_up::registry::build(destination).err();
+    channel.into_iter().chain(look_up).map(|error| error.to_string()).collect()
 }

@@ -4,18 +4,26 @@ use serde::Serialize;
 
 use super::{
     arguments::Destinations,
+    asking,
     context::Context,
     exit::{Exit, Failure},
 };
 use crate::{
+    channels,
     config::{check, destination::Destination},
-    store::listing::{self, PublishedDestination},
+    look_up,
+    store::{
+        destinations::{self, Publication, PublishError, Published},
+        listing::{self, PublishedDestination},
+    },
 };
 
 pub(super) async fn run(context: &Context, which: &Destinations) -> Result<Exit, Failure> {
     match which {
         Destinations::List => list(context).await,
-        Destinations::Test { .. } | Destinations::Ask { .. } | Destinations::Publish => todo!(),
+        Destinations::Test { destination } => asking::test(context, destination).await,
+        Destinations::Ask { destination, intent } => asking::ask(context, destination, *intent).await,
+        Destinations::Publish => publish(context).await,
     }
 }
 
@@ -53,6 +61,56 @@ async fn list(context: &Context) -> Result<Exit, Failure> {
         context.out.say("nothing is published; `settled destinations publish` does it");
     }
     Ok(Exit::Ok)
+}
+
+/// Publishes what is configured; each destination for itself, so that one that is refused does not hold up the others.
+async fn publish(context: &Context) -> Result<Exit, Failure> {
+    let settings = context.settings()?;
+    let revision = settings.destinations_revision;
+    let mut conn = context.connect().await?;
+    let mut told = Vec::new();
+    let mut exit = Exit::Ok;
+    for config in &settings.destinations {
+        let adapters = channels::registry::build(config).and_then(|_| look_up::registry::build(config));
+        let look_up = adapters.map_err(|error| Failure::new(Exit::Config, format!("{}: {error}", config.name)))?;
+        let publication = Publication {
+            destination: config,
+            revision,
+            generation: &channels::registry::generation(config),
+            asked_by_key: look_up.is_some_and(|l| l.abilities().shows_key),
+        };
+        let result = match destinations::publish(&mut conn, publication).await {
+            Ok(Published::New) => "new".to_owned(),
+            Ok(Published::Replaced) => "replaced".to_owned(),
+            Ok(Published::Unchanged) => "unchanged".to_owned(),
+            Ok(Published::Older { held }) => {
+                exit = Exit::Conflict;
+                format!("revision {held} is published already; raise destinations_revision above it")
+            }
+            Err(PublishError::Database(error)) => return Err(error.into()),
+            Err(
+                error @ (PublishError::SameRevision { .. }
+                | PublishError::ChannelChanged(_)
+                | PublishError::Pattern(_)
+                | PublishError::Definition(_)),
+            ) => {
+                exit = Exit::Conflict;
+                error.to_string()
+            }
+        };
+        told.push(Told { destination: config.name.clone(), revision, result });
+    }
+    context.out.rows(&told, &["DESTINATION", "REVISION", "RESULT"], |t| {
+        vec![t.destination.clone(), t.revision.to_string(), t.result.clone()]
+    })?;
+    Ok(exit)
+}
+
+#[derive(Serialize)]
+struct Told {
+    destination: String,
+    revision: i64,
+    result: String,
 }
 
 fn words(shown: &Shown) -> String {

@@ -4,18 +4,24 @@
 //! the daemon and the demonstration.
 
 mod arguments;
+mod asking;
 mod check;
+mod client;
 mod context;
 mod destinations;
+mod enqueue;
 pub mod exit;
 mod intents;
 mod ledger;
 mod output;
 mod pauses;
+mod producers;
 mod story;
 mod tokens;
 
 pub use arguments::{Cli, Command};
+#[cfg(feature = "demo")]
+pub use arguments::{Demo, DemoTool};
 use context::Context;
 use exit::{Exit, Failure};
 
@@ -51,7 +57,9 @@ pub async fn run(cli: &Cli) -> Option<Exit> {
         Command::Tokens(which) => tokens::run(&context, which).await,
         Command::Pause { scope, reason } => pauses::pause(&context, scope, reason).await,
         Command::Resume { scope } => pauses::resume(&context, scope).await,
-        Command::Enqueue(_) | Command::Cancel { .. } | Command::Producers(_) => todo!(),
+        Command::Enqueue(asked) => enqueue::run(&context, asked).await,
+        Command::Cancel { intent, reason, api } => enqueue::cancel(&context, *intent, reason, api).await,
+        Command::Producers(which) => producers::run(&context, which).await,
     };
     Some(result.unwrap_or_else(|Failure { exit, error }| {
         output::complain(&error);

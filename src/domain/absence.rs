@@ -20,7 +20,7 @@ mod hits;
 mod nothing;
 mod record;
 #[cfg(test)]
-#[expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on must stop loudly")]
+#[expect(clippy::expect_used, reason = "a test that cannot go on must stop loudly")]
 mod tests;
 
 /// Counts changes of the rules below; stored with every verdict.

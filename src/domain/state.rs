@@ -78,15 +78,15 @@ impl State {
     pub fn may_become(self, next: Self) -> bool {
         use State::{Abandoned, Cancelled, Failed, Held, InFlight, Pending, Sent, Unknown};
         match self {
-            Held => matches!(next, Pending | Cancelled | Sent | Failed),
-            Pending => matches!(next, InFlight | Cancelled | Failed | Sent | Unknown | Held | Abandoned),
+            Held => matches!(next, Pending | Cancelled | Sent | Failed | Unknown | Abandoned),
+            Pending => matches!(next, Held | InFlight | Cancelled | Failed | Sent | Unknown | Abandoned),
             InFlight => matches!(next, Sent | Failed | Pending | Unknown | Cancelled | Abandoned),
-            Unknown => matches!(next, Sent | Pending | Failed | Abandoned | Cancelled | InFlight),
+            Unknown => matches!(next, Held | Sent | Pending | Failed | Abandoned | Cancelled | InFlight),
+            // What has ended moves on by evidence, and by a person who sends again or withdraws a statement.
             Failed => matches!(next, Pending | Held | Sent | Unknown | Cancelled | Abandoned),
-            Cancelled => matches!(next, Sent | Unknown | Pending | Held | Failed),
-            Abandoned => matches!(next, Sent | Unknown | Failed | Cancelled | Pending),
-            // Only after a person took back what they had stated.
-            Sent => matches!(next, Unknown | Failed | Pending | Held | Cancelled | Abandoned),
+            Cancelled => matches!(next, Held | Sent | Unknown | Pending | Failed | Abandoned),
+            Abandoned => matches!(next, Held | Sent | Unknown | Failed | Cancelled | Pending),
+            Sent => matches!(next, Held | Unknown | Failed | Pending | Cancelled | Abandoned),
         }
     }
 }
@@ -330,6 +330,24 @@ fn holds_effect(history: &History<'_>, state: State) -> bool {
             .iter()
             .all(|a| a.outcome.as_ref().is_some_and(Outcome::is_hard_negative) || said_absent(history, a.number)),
         State::Held | State::Pending | State::InFlight | State::Sent | State::Unknown | State::Abandoned => true,
+    }
+}
+
+/// What the column `holds_effect` becomes by a move; `taken`: another intent holds the effect now.
+///
+/// `None`: the move would need an effect that somebody else has taken meanwhile. Only an act of a person can come to that
+/// (send again, or the retraction of an "absent"), and it is refused: "re-requested as X". An effect that was *seen* is
+/// written whoever holds it by now, and is taken back where it is free, or a repeat would be accepted after it.
+pub fn holds_after(folded: &Folded, holds_now: bool, taken: bool) -> Option<bool> {
+    match folded.state {
+        State::Sent => Some(holds_now || !taken),
+        State::Held
+        | State::Pending
+        | State::InFlight
+        | State::Failed
+        | State::Unknown
+        | State::Cancelled
+        | State::Abandoned => (!folded.holds_effect || holds_now || !taken).then_some(folded.holds_effect),
     }
 }
 

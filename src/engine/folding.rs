@@ -269,12 +269,12 @@ pub async fn settle(
     let from = case.intent.state;
     let marks = placement::marks(case, &folded);
     let provider_id = case.provider_id();
+    let holds_effect = holds_effect(conn, case, &folded).await?;
     let changed = from != folded.state
-        || case.intent.holds_effect != folded.holds_effect
+        || case.intent.holds_effect != holds_effect
         || marks != case.intent.marks
         || cause.appended > 0
         || cause.detail.is_some();
-    let holds_effect = folded.holds_effect && (case.intent.holds_effect || retakes(conn, case, &folded).await?);
     if changed {
         let approved = case.intent.approved || case.statements.iter().any(|(_, _, s)| *s == Statement::Approved);
         store::intents::write_move(
@@ -300,19 +300,16 @@ pub async fn settle(
     Ok(Moved { from, folded })
 }
 
-/// Whether an intent that had given its effect up takes it back. While it may still be sent or was perhaps sent it must, and
-/// Postgres refuses where somebody else has it. What turns out as sent takes it only where nobody has asked for it anew:
-/// evidence is never refused.
-async fn retakes(conn: &mut PgConnection, case: &Case, folded: &Folded) -> Result<bool, StoreError> {
-    match folded.state {
-        State::Sent => Ok(store::intents::holder_of(conn, &case.intent).await?.is_none()),
-        State::Held
-        | State::Pending
-        | State::InFlight
-        | State::Failed
-        | State::Unknown
-        | State::Cancelled
-        | State::Abandoned => Ok(true),
+/// The column after the move. An effect that was seen is written whoever holds it by now.
+async fn holds_effect(conn: &mut PgConnection, case: &Case, folded: &Folded) -> Result<bool, StoreError> {
+    let holder = match case.intent.holds_effect {
+        true => None,
+        false => store::intents::holder_of(conn, &case.intent).await?,
+    };
+    match (state::holds_after(folded, case.intent.holds_effect, holder.is_some()), holder) {
+        (Some(holds), _) => Ok(holds),
+        (None, Some(holder)) => Err(StoreError::ReRequested { row: case.intent.id, holder }),
+        (None, None) => Ok(case.intent.holds_effect),
     }
 }
 

@@ -163,7 +163,16 @@ pub enum ActError {
     },
     /// The database.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
+}
+
+impl From<StoreError> for ActError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::ReRequested { holder, .. } => Self::ReRequested { intent: holder },
+            StoreError::Database(_) | StoreError::Inconsistent { .. } | StoreError::Moved { .. } => Self::Store(error),
+        }
+    }
 }
 
 impl From<sqlx::Error> for ActError {

@@ -201,19 +201,3 @@ pub async fn list(conn: &mut PgConnection) -> Result<Vec<Row>, sqlx::Error> {
     .fetch_all(conn)
     .await
 }
-
-/// The definition behind a generation, also an old one: doubt is asked of what the attempt used.
-pub async fn definition(
-    conn: &mut PgConnection,
-    destination: &str,
-    generation: &str,
-) -> Result<Option<serde_json::Value>, sqlx::Error> {
-    sqlx::query_scalar!(
-        "-- destinations::definition
-        select definition from settled.generations where destination = $1 and generation = $2",
-        destination,
-        generation
-    )
-    .fetch_optional(conn)
-    .await
-}

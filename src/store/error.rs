@@ -28,6 +28,14 @@ pub enum StoreError {
         /// The row.
         row: Uuid,
     },
+    /// The move needs an effect that another intent has taken meanwhile.
+    #[error("the effect of {row} was re-requested as {holder}")]
+    ReRequested {
+        /// The intent.
+        row: Uuid,
+        /// Who holds the effect now.
+        holder: Uuid,
+    },
 }
 
 impl StoreError {
@@ -38,7 +46,7 @@ impl StoreError {
                 matches!(e.code().as_deref(), Some("40001" | "40P01" | "55P03" | "57014"))
             }
             Self::Moved { .. } => true,
-            Self::Database(_) | Self::Inconsistent { .. } => false,
+            Self::Database(_) | Self::Inconsistent { .. } | Self::ReRequested { .. } => false,
         }
     }
 }

@@ -104,3 +104,42 @@ pub async fn withdrawn_with_work(conn: &mut PgConnection) -> Result<Vec<String>,
     .fetch_all(conn)
     .await?)
 }
+
+/// Remembers how the self-test of a generation ended: `None` when it passed.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn tested(
+    conn: &mut PgConnection,
+    destination: &str,
+    generation: &str,
+    failed: Option<&str>,
+) -> Result<(), StoreError> {
+    sqlx::query!(
+        "-- generations::tested
+        update settled.generations set tested_at = clock_timestamp(), test_failed = $3
+         where destination = $1 and generation = $2",
+        destination,
+        generation,
+        failed,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Whether the last self-test of a generation failed; it can then only say Found or nothing.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn test_failed(conn: &mut PgConnection, destination: &str, generation: &str) -> Result<bool, StoreError> {
+    Ok(sqlx::query_scalar!(
+        r#"-- generations::test_failed
+        select exists (select from settled.generations
+                        where destination = $1 and generation = $2 and test_failed is not null) as "failed!""#,
+        destination,
+        generation,
+    )
+    .fetch_one(conn)
+    .await?)
+}

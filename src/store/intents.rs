@@ -170,7 +170,14 @@ pub async fn write_move(conn: &mut PgConnection, m: &Move<'_>) -> Result<(), Sto
         m.story,
     )
     .fetch_one(conn)
-    .await?;
+    .await
+    .map_err(|error| match &error {
+        // Somebody took the effect between our look and our write: look again.
+        sqlx::Error::Database(e) if e.constraint() == Some("intents_effect") => {
+            StoreError::Moved { what: "effect", row: m.from.id }
+        }
+        _ => StoreError::Database(error),
+    })?;
     one(u64::try_from(written).unwrap_or(0), "intent", m.from.id)
 }
 
@@ -193,6 +200,8 @@ pub struct Namesake {
     pub key: Option<String>,
     /// Newest attempt; 0 when never attempted.
     pub attempt: i32,
+    /// Attempts that are not proven to have made no effect.
+    pub possible: i64,
 }
 
 /// Every intent, of any state, tenant or age, that carries this reference. Bounded: more than `limit` is a reason not to conclude.
@@ -203,8 +212,10 @@ pub async fn namesakes(conn: &mut PgConnection, reference: &str, limit: i64) -> 
     Ok(sqlx::query_as!(
         Namesake,
         r#"-- intents::namesakes
-        select id, tenant, effect_scope, destination, recipient, occurrence, key, attempt
-          from settled.intents where reference = $1 order by id limit $2"#,
+        select id, tenant, effect_scope, destination, recipient, occurrence, key, attempt,
+               (select count(*) from settled.attempts a
+                 where a.intent_id = i.id and (a.outcome is null or a.outcome in ('sent', 'ambiguous'))) as "possible!"
+          from settled.intents i where reference = $1 order by id limit $2"#,
         reference,
         limit,
     )

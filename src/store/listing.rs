@@ -262,3 +262,18 @@ pub async fn ping(conn: &mut PgConnection) -> Result<(), StoreError> {
     .await?;
     Ok(())
 }
+
+/// Whether the session belongs to the owner of the ledger. Asked of the catalogue, since a producer may not call
+/// `settled.is_owner`.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn is_owner(conn: &mut PgConnection) -> Result<bool, StoreError> {
+    Ok(sqlx::query_scalar!(
+        r#"-- listing::is_owner
+        select coalesce((select pg_has_role(session_user, n.nspowner, 'member')
+                           from pg_namespace n where n.nspname = 'settled'), false) as "owner!""#
+    )
+    .fetch_one(conn)
+    .await?)
+}

@@ -127,6 +127,8 @@ fn is_enhanced_status(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::panic, reason = "a test stops loudly")]
+
     use super::*;
 
     const STEPS: [Step; 9] = [

@@ -23,6 +23,7 @@ use super::{
     offers::Offers,
     settings::{Notify, Tls},
     talk::{NoReply, Reply, Talk},
+    wire_form::{excerpt, stuffed},
 };
 use crate::{
     channels::wire::{
@@ -57,9 +58,6 @@ pub async fn run(smtp: &Smtp, mail: &Mail, outgoing: &Outgoing, gate: Arc<dyn Ga
     };
     attempt.report.cause = None;
     let outcome = attempt.converse(&body).await.unwrap_or_else(|ended| ended);
-    if attempt.report.stage >= Stage::Body {
-        attempt.report.bytes_handed = attempt.counter.since_mark();
-    }
     attempt.report.millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     Ended { outcome, report: attempt.report }
 }
@@ -74,10 +72,10 @@ struct Attempt<'a> {
 }
 
 /// A step that ends the attempt gives its outcome as the error.
-type Step1<T> = Result<T, Outcome>;
+type Went<T> = Result<T, Outcome>;
 
 impl Attempt<'_> {
-    async fn converse(&mut self, body: &[u8]) -> Step1<Outcome> {
+    async fn converse(&mut self, body: &[u8]) -> Went<Outcome> {
         if !self.gate.is_open() {
             return Err(self.self_stopped());
         }
@@ -90,15 +88,18 @@ impl Attempt<'_> {
             Ok(()) => self.message(&mut talk, body).await,
             Err(ended) => Err(ended),
         };
+        if self.report.stage >= Stage::Body {
+            self.report.bytes_handed = self.counter.since_mark();
+        }
         // A definite reply ends the conversation in order; everything else resets it, which is what dropping does.
-        if self.report.code.is_some() && definite(&talked) {
+        if definite(&talked) {
             talk.part().await;
             self.report.closed = Some("closed".to_owned());
         }
         talked
     }
 
-    async fn connect(&mut self) -> Step1<Stream> {
+    async fn connect(&mut self) -> Went<Stream> {
         let smtp = self.smtp;
         self.report.stage = Stage::Connect;
         let target = dial::Target {
@@ -118,7 +119,7 @@ impl Attempt<'_> {
         }
     }
 
-    async fn encrypt(&mut self, stream: Stream) -> Step1<Stream> {
+    async fn encrypt(&mut self, stream: Stream) -> Went<Stream> {
         self.report.stage = Stage::Tls;
         let smtp = self.smtp;
         dial::tls(stream, &smtp.settings.host, Arc::clone(&smtp.tls), smtp.timeouts.tls)
@@ -127,7 +128,7 @@ impl Attempt<'_> {
     }
 
     /// Greeting, EHLO, STARTTLS, EHLO, AUTH.
-    async fn greet(&mut self, mut talk: Talk, end: Instant) -> Step1<(Talk, Offers)> {
+    async fn greet(&mut self, mut talk: Talk, end: Instant) -> Went<(Talk, Offers)> {
         let limit = self.smtp.timeouts.command;
         self.report.stage = Stage::Envelope;
         let greeting = talk.hear(limit, end).await;
@@ -137,9 +138,9 @@ impl Attempt<'_> {
         if self.smtp.settings.tls == Tls::Starttls {
             self.report.stage = Stage::Tls;
             if !offers.starttls {
-                return Err(self.ended(
+                return Err(self.decided(
                     classify::not_sent(Proof::TlsFailed),
-                    "the relay does not offer STARTTLS, which this destination requires".to_owned(),
+                    "the relay does not offer STARTTLS, which this destination requires",
                 ));
             }
             let ready = talk.ask("STARTTLS\r\n", limit, end).await;
@@ -159,13 +160,13 @@ impl Attempt<'_> {
         Ok((talk, offers))
     }
 
-    async fn hello(&mut self, talk: &mut Talk, end: Instant) -> Step1<Offers> {
+    async fn hello(&mut self, talk: &mut Talk, end: Instant) -> Went<Offers> {
         let said = talk.ask(Ehlo::new(self.smtp.hello.clone()), self.smtp.timeouts.command, end).await;
         let reply = self.wanted(Step::Hello, said, |code| code == 250)?;
         Ok(Offers::read(&reply))
     }
 
-    async fn authenticate(&mut self, talk: &mut Talk, offers: &Offers, end: Instant) -> Step1<()> {
+    async fn authenticate(&mut self, talk: &mut Talk, offers: &Offers, end: Instant) -> Went<()> {
         let Some((name, password)) = &self.smtp.credentials else {
             return Ok(());
         };
@@ -180,24 +181,23 @@ impl Attempt<'_> {
             self.wanted(Step::Auth, asked, |code| code == 334)?;
             talk.ask(format!("{}\r\n", STANDARD.encode(password.expose_secret())), limit, end).await
         } else {
-            return Err(self.ended(
-                classify::not_sent(Proof::Parked),
-                "the relay offers neither AUTH PLAIN nor AUTH LOGIN".to_owned(),
-            ));
+            return Err(
+                self.decided(classify::not_sent(Proof::Parked), "the relay offers neither AUTH PLAIN nor AUTH LOGIN")
+            );
         };
         self.wanted(Step::Auth, last, |code| code == 235)?;
         Ok(())
     }
 
     /// MAIL, RCPT, DATA.
-    async fn envelope(&mut self, talk: &mut Talk, offers: &Offers, end: Instant) -> Step1<()> {
+    async fn envelope(&mut self, talk: &mut Talk, offers: &Offers, end: Instant) -> Went<()> {
         let (from, to) = self.addresses()?;
         let international = !self.mail.bytes.is_ascii() || !self.mail.from.is_ascii() || !self.mail.to.is_ascii();
         if international && !offers.smtputf8 {
             // 553 is what RFC 6531 section 3.5 has the relay say to one who asks all the same; nothing was asked here.
-            return Err(self.ended(
+            return Err(self.decided(
                 Outcome::Refused { code: 553 },
-                "the relay does not offer SMTPUTF8, which an address outside ASCII needs".to_owned(),
+                "the relay does not offer SMTPUTF8, which an address outside ASCII needs",
             ));
         }
         let limit = self.smtp.timeouts.command;
@@ -214,11 +214,11 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    fn addresses(&mut self) -> Step1<(Address, Address)> {
+    fn addresses(&mut self) -> Went<(Address, Address)> {
         match (self.mail.from.parse(), self.mail.to.parse()) {
             (Ok(from), Ok(to)) => Ok((from, to)),
             (Err(_), _) | (_, Err(_)) => {
-                Err(self.ended(Outcome::Refused { code: 553 }, "sender or recipient is no mail address".to_owned()))
+                Err(self.decided(Outcome::Refused { code: 553 }, "sender or recipient is no mail address"))
             }
         }
     }
@@ -256,7 +256,7 @@ impl Attempt<'_> {
     }
 
     /// The message, the gate, the end, and the reply that settles it.
-    async fn message(&mut self, talk: &mut Talk, body: &[u8]) -> Step1<Outcome> {
+    async fn message(&mut self, talk: &mut Talk, body: &[u8]) -> Went<Outcome> {
         self.report.stage = Stage::Body;
         self.counter.mark();
         let limit = self.smtp.timeouts.body;
@@ -316,7 +316,7 @@ impl Attempt<'_> {
     }
 
     /// Notes the reply, and ends the attempt unless it is the one that is wanted.
-    fn wanted(&mut self, step: Step, reply: Result<Reply, NoReply>, good: impl Fn(u16) -> bool) -> Step1<Reply> {
+    fn wanted(&mut self, step: Step, reply: Result<Reply, NoReply>, good: impl Fn(u16) -> bool) -> Went<Reply> {
         match reply {
             Ok(reply) => {
                 if step == Step::Dot {
@@ -349,13 +349,20 @@ impl Attempt<'_> {
         outcome
     }
 
+    /// Ends the attempt by what we know ourselves: the last reply has nothing to do with it.
+    fn decided(&mut self, outcome: Outcome, cause: &str) -> Outcome {
+        self.report.code = None;
+        self.report.excerpt = None;
+        self.ended(outcome, cause.to_owned())
+    }
+
     fn self_stopped(&mut self) -> Outcome {
-        self.ended(classify::not_sent(Proof::SelfStopped), "the time of this attempt was over".to_owned())
+        self.decided(classify::not_sent(Proof::SelfStopped), "the time of this attempt was over")
     }
 }
 
 /// The relay said what it did with the mail.
-fn definite(talked: &Step1<Outcome>) -> bool {
+fn definite(talked: &Went<Outcome>) -> bool {
     match talked {
         Ok(outcome) | Err(outcome) => match outcome {
             Outcome::Sent { .. } | Outcome::Refused { .. } => true,
@@ -376,54 +383,4 @@ fn other_mail(keyword: &str, value: &str) -> MailParameter {
 
 fn other_rcpt(keyword: &str, value: &str) -> RcptParameter {
     RcptParameter::Other { keyword: keyword.to_owned(), value: Some(value.to_owned()) }
-}
-
-/// A dot at the beginning of a line is doubled (RFC 5321 section 4.5.2); the last CRLF is left to [`THE_END`].
-fn stuffed(bytes: &[u8]) -> Vec<u8> {
-    let bytes = bytes.strip_suffix(b"\r\n").unwrap_or(bytes);
-    let mut out = Vec::with_capacity(bytes.len() + 16);
-    let mut at_start = true;
-    for &byte in bytes {
-        if at_start && byte == b'.' {
-            out.push(b'.');
-        }
-        out.push(byte);
-        at_start = byte == b'\n';
-    }
-    out
-}
-
-/// The reply for the record, without the recipient that relays like to repeat.
-fn excerpt(reply: &Reply, recipient: &str) -> String {
-    let text: String = reply.text().chars().map(|c| if c.is_control() { ' ' } else { c }).take(2000).collect();
-    let (lower, wanted) = (text.to_ascii_lowercase(), recipient.to_ascii_lowercase());
-    let mut out = String::new();
-    let mut from = 0;
-    for (at, found) in lower.match_indices(&wanted) {
-        out.push_str(text.get(from..at).unwrap_or_default());
-        out.push_str("(recipient)");
-        from = at + found.len();
-    }
-    out.push_str(text.get(from..).unwrap_or_default());
-    out.chars().take(500).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dots_at_the_start_of_a_line_are_doubled_and_the_end_is_left_open() {
-        assert_eq!(stuffed(b".a\r\n..\r\nb.\r\n.\r\n"), b"..a\r\n...\r\nb.\r\n..".to_vec());
-        assert_eq!(stuffed(b"a\r\n"), b"a".to_vec());
-        assert_eq!(stuffed(b""), b"".to_vec());
-    }
-
-    #[test]
-    fn the_record_of_a_reply_does_not_name_the_recipient() {
-        let reply = Reply { code: 550, lines: vec!["<AP@acme.test>: no such user ap@ACME.test".to_owned()] };
-        assert_eq!(excerpt(&reply, "ap@acme.test"), "<(recipient)>: no such user (recipient)");
-        let endless = Reply { code: 550, lines: vec!["x".repeat(5000)] };
-        assert_eq!(excerpt(&endless, "ap@acme.test").len(), 500);
-    }
 }

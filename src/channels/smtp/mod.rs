@@ -11,6 +11,7 @@ mod payload;
 mod render;
 pub mod settings;
 mod talk;
+mod wire_form;
 
 use std::sync::Arc;
 

@@ -206,13 +206,25 @@ fn content(builder: MessageBuilder, payload: &Payload, key: &str) -> Result<Mess
 /// A text part. LF becomes CRLF; a lone CR survives in base64, where it cannot be taken for a line end. The last line end
 /// is left to the format, which adds one.
 fn part(content_type: ContentType, text: &str) -> SinglePart {
-    let text = text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text).to_owned();
-    let lone_cr = text.replace("\r\n", "").contains('\r');
+    let text = text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text);
+    // Done here and in one go: lettre inserts every CR by moving the rest of the text.
+    let mut lines = String::with_capacity(text.len() + text.len() / 32);
+    for line in text.split_inclusive('\n') {
+        match line.strip_suffix('\n') {
+            Some(line) => {
+                lines.push_str(line.strip_suffix('\r').unwrap_or(line));
+                lines.push_str("\r\n");
+            }
+            None => lines.push_str(line),
+        }
+    }
+    let lone_cr =
+        lines.as_bytes().iter().enumerate().any(|(at, b)| *b == b'\r' && lines.as_bytes().get(at + 1) != Some(&b'\n'));
     let builder = SinglePart::builder().header(content_type);
     if lone_cr {
-        return builder.header(ContentTransferEncoding::Base64).body(text);
+        return builder.header(ContentTransferEncoding::Base64).body(lines);
     }
-    builder.body(Body::new(text))
+    builder.body(Body::new(lines))
 }
 
 /// What no relay may have to guess: CR and LF only as CRLF, no NUL, no line over the limit.

@@ -167,6 +167,8 @@ fn is_address_literal(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops loudly")]
+
     use super::*;
 
     fn minimal() -> serde_json::Value {

@@ -232,4 +232,13 @@ mod tests {
             assert!(reply_line(odd).is_err(), "{odd:?}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_line_of_a_stranger_breaks_the_reading(line in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..80)) {
+            if let Ok((code, _, _)) = reply_line(&line) {
+                proptest::prop_assert!((200..600).contains(&code));
+            }
+        }
+    }
 }

@@ -31,6 +31,8 @@ pub enum Paging {
 pub enum Matching {
     /// Equal in every letter.
     Exact,
+    /// Equal but for upper and lower case.
+    Folded,
     /// Everything that begins so: INV-229 also gives INV-2291.
     Prefix,
     /// The filter is not known here and changes nothing.
@@ -149,6 +151,7 @@ impl Desk {
         let fits = |effect: &Effect| {
             let reference = wanted.is_none_or(|wanted| match matching {
                 Matching::Exact => (self.words.named)(effect) == wanted,
+                Matching::Folded => (self.words.named)(effect).eq_ignore_ascii_case(wanted),
                 Matching::Prefix => (self.words.named)(effect).starts_with(wanted),
                 Matching::Ignored => true,
             });

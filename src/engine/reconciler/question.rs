@@ -130,7 +130,7 @@ pub(super) async fn judge(
             other_tenant: n.tenant != intent.tenant,
             key: n.key,
             attempted: n.attempt > 0,
-            sent_attempts: u32::try_from(n.attempt).unwrap_or(0),
+            sent_attempts: u32::try_from(n.possible).unwrap_or(0),
         })
         .collect();
     let earlier = case
@@ -155,8 +155,8 @@ pub(super) async fn judge(
         answer,
         earlier,
         known,
-        // Each question brings a known and an impossible name of its own.
-        self_test_fresh: true,
+        // Each question brings a known and an impossible name of its own; a failed test by hand weighs more.
+        self_test_fresh: !store::generations::test_failed(conn, &intent.destination, &doubt.generation).await?,
         suspended,
         now: intent.now,
     }

@@ -119,6 +119,8 @@ fn normal(address: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test stops loudly")]
+
     use super::*;
     use crate::domain::question::Role;
 
@@ -174,5 +176,14 @@ mod tests {
         assert!(!other("x@y.test, ap@acme.test"));
         assert!(other("AP@acme.test"));
         assert!(other("b@acme.test"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_header_of_a_stranger_breaks_the_reading(fields in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300)) {
+            if let Ok(item) = Item::read(1, DateTime::UNIX_EPOCH, &fields) {
+                proptest::prop_assert!(item.hit("7/1".to_owned(), &probe()).is_none());
+            }
+        }
     }
 }

@@ -4,14 +4,7 @@
 //! tagged line here: the library's own `examine` and `uid_fetch` take a NO, a BAD and a lost connection for the end of the
 //! list, and a list that ends early is how absence gets believed.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Debug,
-    io,
-    pin::Pin,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt::Debug, io, time::Duration};
 
 use async_imap::{
     Client, Session,
@@ -20,11 +13,14 @@ use async_imap::{
 use chrono::{DateTime, Utc};
 use sha2::{Digest, Sha256};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite},
     time::timeout,
 };
 
-use super::item::{FIELDS, Item};
+use super::{
+    capped::{Capped, TOO_MUCH},
+    item::{FIELDS, Item},
+};
 
 /// Messages asked for at a time, at first.
 const WIDTH: u32 = 1000;
@@ -76,7 +72,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Debug + Send,
 {
     // A kilobyte of fields is plenty; what sends more is not read to the end.
-    let stream = Capped { inner: stream, left: u64::from(bounds.max_messages) * 8192 + 1_048_576 };
+    let stream = Capped::new(stream, u64::from(bounds.max_messages) * 8192 + 1_048_576);
     let mut session = within(bounds.command, "LOGIN", log_in(stream, name, password)).await?;
     let opened = within(bounds.command, "EXAMINE", examine(&mut session, mailbox)).await?;
     let mut reader = Reader { session, hasher: Sha256::new(), listing: Listing::default() };
@@ -92,8 +88,10 @@ where
     }
     let mut listing = reader.listing;
     listing.digest = hex(&reader.hasher.finalize());
-    // The answer is complete; whether the server takes leave of us changes nothing.
-    let _parting = timeout(Duration::from_secs(2), reader.session.logout()).await;
+    if listing.gap.is_none() {
+        // The answer is complete; whether the server takes leave of us changes nothing.
+        let _parting = timeout(Duration::from_secs(2), reader.session.logout()).await;
+    }
     Ok(listing)
 }
 
@@ -116,10 +114,7 @@ where
     if !matches!(greeting.parsed(), Response::Data { status: Status::Ok, .. }) {
         return Err("the greeting is not OK".to_owned());
     }
-    client.login(name, password).await.map_err(|(error, _)| match error {
-        async_imap::error::Error::No(_) => "refused".to_owned(),
-        other => refused_words(&other),
-    })
+    client.login(name, password).await.map_err(|(error, _)| refused_words(&error))
 }
 
 async fn examine<S>(session: &mut Session<S>, mailbox: &str) -> Result<Mailbox, String>
@@ -209,6 +204,7 @@ where
     }
 
     /// One window; gives the dates of what came.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the server may say at any time what nobody asked for")]
     async fn fetch(&mut self, set: &str, most: u32) -> Result<Vec<DateTime<Utc>>, String> {
         let command = format!("UID FETCH {set} (UID INTERNALDATE BODY.PEEK[HEADER.FIELDS ({FIELDS})])");
         self.listing.query.push_str("; ");
@@ -244,6 +240,7 @@ where
     }
 
     /// `None` for a report of changed flags, which carries neither headers nor date.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "a server may show more than it was asked for")]
     fn message(&mut self, seq: u32, attributes: &[AttributeValue<'_>]) -> Result<Option<(u32, Item)>, String> {
         let (mut uid, mut date, mut fields) = (None, None, None);
         for attribute in attributes {
@@ -301,6 +298,7 @@ where
 }
 
 /// The words for a failed command; a server's text may quote what was sent, so it is not repeated.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the library's list of errors is open")]
 fn refused_words(error: &async_imap::error::Error) -> String {
     match error {
         async_imap::error::Error::No(_) => "answered NO".to_owned(),
@@ -322,41 +320,4 @@ fn unreadable(error: &io::Error) -> String {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
-}
-
-const TOO_MUCH: &str = "the answer does not end";
-
-/// Reads only so much.
-#[derive(Debug)]
-struct Capped<S> {
-    inner: S,
-    left: u64,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Capped<S> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
-        let read = (buf.filled().len() - before) as u64;
-        match this.left.checked_sub(read) {
-            Some(left) => this.left = left,
-            None => return Poll::Ready(Err(io::Error::other(TOO_MUCH))),
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Capped<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().inner).poll_write(cx, buf)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
-    }
 }

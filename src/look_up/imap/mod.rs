@@ -4,6 +4,7 @@
 //! for the subject and all its controls, so they are read from one and the same answer. It only reads; what it cannot read
 //! to the end it does not judge.
 
+mod capped;
 mod item;
 mod listing;
 pub mod settings;

@@ -1,5 +1,14 @@
 //! Channels over a fake downstream: what was seen there, and what the channel says about it.
 
-pub mod cases_ssrf;
+mod cases_http;
+mod cases_signature;
+mod cases_ssrf;
+pub mod conformance;
 pub mod fake;
+mod sms;
+mod smtp;
+mod smtp_cases;
+mod smtp_render;
+mod smtp_tls;
+mod webhook;
 mod wire_exchange;

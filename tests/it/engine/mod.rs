@@ -1,1 +1,4 @@
-//! (being written)
+//! What the loops do with an intent.
+
+mod absence;
+mod path;

@@ -1,4 +1,8 @@
-//! The house itself: fakes, layers, examples.
+//! What the house keeps: its layers and style, a search for interleavings that would break a promise, fakes, examples.
 
 mod cluster;
 mod fakes;
+mod layering;
+mod legal_moves;
+mod search;
+mod style;

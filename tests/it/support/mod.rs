@@ -1,5 +1,12 @@
 //! What tests stand on.
 
 pub mod db;
+pub mod fragments;
+pub mod gates;
+pub mod imap_script;
 pub mod ledger;
+pub mod mail;
+pub mod mail_servers;
+pub mod relay;
 pub mod scripted;
+pub mod world;

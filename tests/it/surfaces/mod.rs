@@ -1,1 +1,7 @@
-//! (being written)
+//! Configuration, HTTP API and command line, as their callers see them.
+
+mod cli;
+mod config;
+mod http;
+mod http_support;
+mod tokens;

@@ -96,7 +96,7 @@ fn by_reference_alone_one_hit_that_one_intent_explains_is_weakly_found() {
 fn by_reference_alone_what_nobody_explains_is_a_conflict() {
     let mut case = keyless();
     let one = hit("p-1", None, "inv-2291");
-    set(&mut case, Role::Subject, hits(&[one.clone()]));
+    set(&mut case, Role::Subject, hits(std::slice::from_ref(&one)));
     case.known[0].attempted = false;
     assert!(why(&verdict(&case)).contains("ever attempted"));
     case.known[0].attempted = true;

@@ -219,11 +219,12 @@ fn a_row_of_answers_grows_by_what_was_stored_of_each_and_an_error_starts_it_anew
         judged.proof().is_some()
     };
     let clean: fn(&mut Case) = |_| {};
-    let steps: [(i64, fn(&mut Case), bool); 9] = [
+    let missed: fn(&mut Case) = |case| set(case, Role::Elder, Seen::Nothing);
+    let steps = [
         (100, clean, false), // before the lag: does not count
         (180, clean, false),
         (195, clean, false), // too close: does not count either
-        (210, |case| set(case, Role::Elder, Seen::Nothing), false),
+        (210, missed, false),
         (240, clean, false),
         (270, clean, false),
         (275, clean, false),
