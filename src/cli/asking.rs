@@ -15,7 +15,7 @@ use crate::{
     domain::question::{AccountSeen, Answer, Probe, Question, Role, Seen},
     look_up::{LookUp, registry},
     store::{
-        attempts, destinations, intents,
+        attempts, destinations, generations, intents,
         witnesses::{self, Witness},
     },
 };
@@ -106,7 +106,7 @@ pub(super) async fn ask(context: &Context, name: &str, intent: Uuid) -> Result<E
             format!("intent {intent} was never attempted; there is nothing to ask"),
         ));
     };
-    let definition = destinations::definition(&mut conn, name, &newest.generation).await?.ok_or_else(missing)?;
+    let definition = generations::definition(&mut conn, name, &newest.generation).await?.ok_or_else(missing)?;
     let config: Destination = serde_json::from_value(definition)?;
     let look_up = asker(&config, name)?;
     let probe = Probe {

@@ -73,13 +73,12 @@ async fn what_cannot_be_compared_is_refused_with_its_field() {
             step: Some(1),
             options: settled::store::requests::Options { tenant: Some("acme".to_owned()), ..Default::default() },
         };
-        let error = settled::store::requests::enqueue(&mut *world.pool().acquire().await.unwrap(), &request).await;
-        match error.expect_err(&refused.name) {
-            settled::store::requests::EnqueueError::Invalid { field, rule, words } => {
-                assert_eq!((field, rule), (refused.field, refused.rule), "{}: {words}", refused.name);
-            }
-            other => panic!("{}: {other:?}", refused.name),
-        }
+        let error = settled::store::requests::enqueue(&mut world.pool().acquire().await.unwrap(), &request).await;
+        let error = error.expect_err(&refused.name);
+        let settled::store::requests::EnqueueError::Invalid { field, rule, words } = error else {
+            panic!("{}: {error:?}", refused.name)
+        };
+        assert_eq!((field, rule), (refused.field, refused.rule), "{}: {words}", refused.name);
     }
     assert_eq!(world.count("settled.intents").await, 0);
 }

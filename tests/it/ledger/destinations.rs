@@ -21,7 +21,7 @@ async fn publish(
     generation: &str,
 ) -> Result<Published, PublishError> {
     let publication = Publication { destination, revision, generation, asked_by_key: false };
-    destinations::publish(&mut *world.pool().acquire().await.unwrap(), publication).await
+    destinations::publish(&mut world.pool().acquire().await.unwrap(), publication).await
 }
 
 #[tokio::test]

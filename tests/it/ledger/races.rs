@@ -20,7 +20,7 @@ async fn fifty(world: &World, calls: impl Fn(i64) -> Call) -> JoinSet<Result<Ans
     let mut callers = JoinSet::new();
     for n in 0..50 {
         let (pool, call) = (pool.clone(), calls(n));
-        callers.spawn(async move { ask(&mut *pool.acquire().await.unwrap(), &call).await });
+        callers.spawn(async move { ask(&mut pool.acquire().await.unwrap(), &call).await });
     }
     callers
 }

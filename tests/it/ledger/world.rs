@@ -148,7 +148,7 @@ impl World {
 
     /// As the owner.
     pub(super) async fn ask(&self, call: &Call) -> Result<Answer, Raised> {
-        ask(&mut *self.pool().acquire().await.unwrap(), call).await
+        ask(&mut self.pool().acquire().await.unwrap(), call).await
     }
 
     pub(super) async fn run(&self, sql: &str) {

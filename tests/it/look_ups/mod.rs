@@ -6,4 +6,5 @@ mod http_keyed;
 mod http_listing;
 mod http_settings;
 mod imap;
+mod imap_fakes;
 mod imap_real;

@@ -32,6 +32,7 @@ pub fn outgoing(payload: &Value) -> Outgoing {
         occurrence: 1,
         recipient: RECIPIENT.to_owned(),
         attempt: 1,
+        earlier_bytes: false,
         created_at: "2026-03-04T05:06:07.891Z".parse::<DateTime<Utc>>().unwrap(),
         payload: payload.to_string(),
     }

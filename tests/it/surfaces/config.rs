@@ -48,6 +48,43 @@ fn the_example_file_is_read_and_keeps_every_rule() {
     assert_eq!(channels, ["webhook", "smtp", "sms"]);
 }
 
+/// Points every reference to a secret, and the file of roots, to files that are there.
+fn with_secrets_there(value: &mut serde_json::Value, file: &Path) {
+    if let Some(object) = value.as_object_mut()
+        && object.len() == 1
+        && (object.contains_key("file") || object.contains_key("env"))
+    {
+        *value = serde_json::json!({ "file": file });
+        return;
+    }
+    match value {
+        serde_json::Value::Object(object) => object.values_mut().for_each(|v| with_secrets_there(v, file)),
+        serde_json::Value::Array(items) => items.iter_mut().for_each(|v| with_secrets_there(v, file)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_adapters_take_every_section_of_the_example_file() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/settled.example.toml");
+    let settings = parse(&path, std::iter::empty()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "raw:0123456789abcdef0123456789abcdef").unwrap();
+    for mut destination in settings.destinations {
+        let look_up = destination.look_up.as_mut();
+        let (http, imap) = look_up.map_or((None, None), |l| (l.http.as_mut(), l.imap.as_mut()));
+        let sections = [destination.webhook.as_mut(), destination.smtp.as_mut(), destination.sms.as_mut(), http, imap];
+        for section in sections.into_iter().flatten() {
+            with_secrets_there(section, &secret);
+        }
+        destination.ca_file = None;
+        let name = destination.name.clone();
+        settled::channels::registry::build(&destination).unwrap_or_else(|e| panic!("{name}: {e}"));
+        settled::look_up::registry::build(&destination).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+}
+
 #[test]
 fn every_refusal_names_file_key_and_rule() {
     let with = |destination: &str| format!("{LEAST}{destination}");

@@ -108,12 +108,19 @@ impl Api {
 
     /// A webhook destination that tenants may use.
     pub(super) async fn destination(&self, name: &str, tenants: &[&str]) {
+        self.destination_with(name, "webhook", &Value::Null, tenants).await;
+    }
+
+    /// A destination with rules of its own.
+    pub(super) async fn destination_with(&self, name: &str, channel: &str, rules: &Value, tenants: &[&str]) {
+        let rules = if rules.is_null() { json!({}) } else { rules.clone() };
         sqlx::query(
             "insert into settled.destinations (name, channel, effect_scope, revision, generation, rules, definition)
-             values ($1, 'webhook', $1, 1, 'g1', $2, '{}')",
+             values ($1, $2, $1, 1, 'g1', $3, '{}')",
         )
         .bind(name)
-        .bind(json!({ "canonical": {} }))
+        .bind(channel)
+        .bind(rules)
         .execute(&self.db.pool)
         .await
         .unwrap();

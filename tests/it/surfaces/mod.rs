@@ -1,7 +1,9 @@
 //! Configuration, HTTP API and command line, as their callers see them.
 
+mod asking;
 mod cli;
 mod config;
 mod http;
 mod http_support;
+mod reading;
 mod tokens;
