@@ -10,7 +10,7 @@ as $$
     when 'unknown' then to_state in ('held', 'sent', 'pending', 'failed', 'abandoned', 'cancelled', 'in_flight')
     -- What has ended moves on by evidence, and by a person who sends again or withdraws a statement.
     when 'failed' then to_state in ('pending', 'held', 'sent', 'unknown', 'cancelled', 'abandoned')
-    when 'cancelled' then to_state in ('held', 'sent', 'unknown', 'pending', 'abandoned')
+    when 'cancelled' then to_state in ('held', 'sent', 'unknown', 'pending', 'failed', 'abandoned')
     when 'abandoned' then to_state in ('held', 'sent', 'unknown', 'failed', 'cancelled', 'pending')
     when 'sent' then to_state in ('held', 'unknown', 'failed', 'pending', 'cancelled', 'abandoned')
     else false

@@ -84,7 +84,7 @@ impl State {
             Unknown => matches!(next, Held | Sent | Pending | Failed | Abandoned | Cancelled | InFlight),
             // What has ended moves on by evidence, and by a person who sends again or withdraws a statement.
             Failed => matches!(next, Pending | Held | Sent | Unknown | Cancelled | Abandoned),
-            Cancelled => matches!(next, Held | Sent | Unknown | Pending | Abandoned),
+            Cancelled => matches!(next, Held | Sent | Unknown | Pending | Failed | Abandoned),
             Abandoned => matches!(next, Held | Sent | Unknown | Failed | Cancelled | Pending),
             Sent => matches!(next, Held | Unknown | Failed | Pending | Cancelled | Abandoned),
         }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    domain::{evidence::Statement, outcome::Outcome, state::State},
+    domain::{evidence::Statement, outcome::Outcome, reason::Reason, state::State},
     store::{self, error::StoreError, escalations::DueDecision, journal::Entry},
 };
 
@@ -99,11 +99,10 @@ async fn apply(
     let deadline = wish.deadline.or(case.intent.deadline);
     store::intents::reopen(conn, case.intent.id, deadline, hard_negative && !case.attempts.is_empty()).await?;
     let told = ActTold {
-        act: "send_again".to_owned(),
+        act: "send_again_applied".to_owned(),
         statement: Some(Statement::SendAgain { upto: case.intent.attempt }),
-        retracts: None,
-        evidence: None,
         reason: Some(decision.reason.clone()),
+        ..ActTold::default()
     };
     let entry = Entry {
         intent_id: Some(case.intent.id),
@@ -120,6 +119,8 @@ async fn apply(
     let policy = fleet.policy(&case.intent.destination);
     let moved = settle(conn, &case, &policy, &cause).await?;
     let result = format!("the intent is {}", moved.folded.state.as_str());
+    let answered = [Reason::AttemptsExhausted.as_str().to_owned()];
+    store::escalations::close(conn, case.intent.id, &answered, &decision.actor, "sent again", now).await?;
     store::escalations::decision_applied(conn, decision.id, &result, now).await?;
     Ok(result)
 }

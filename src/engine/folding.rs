@@ -41,7 +41,7 @@ pub struct LookUpTold {
 }
 
 /// What an act leaves in the journal.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ActTold {
     /// The verb.
     pub act: String,
@@ -57,6 +57,15 @@ pub struct ActTold {
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Version of the intent that was decided on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on: Option<i64>,
+    /// The escalation that it answered, where it came by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalation: Option<Uuid>,
+    /// Until when, to whom, by which deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<Value>,
 }
 
 /// Evidence that came by itself or too late for its row.
@@ -267,7 +276,7 @@ pub async fn settle(
         || cause.appended > 0
         || cause.detail.is_some();
     if changed {
-        let approved = case.intent.approved || !matches!(folded.state, State::Held | State::Cancelled);
+        let approved = case.intent.approved || case.statements.iter().any(|(_, _, s)| *s == Statement::Approved);
         store::intents::write_move(
             conn,
             &Move {

@@ -21,6 +21,7 @@ pub mod folding;
 mod placement;
 pub mod reaper;
 pub mod reconciler;
+pub mod resolution;
 pub mod results;
 pub mod runner;
 pub mod self_stop;

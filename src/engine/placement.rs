@@ -78,6 +78,11 @@ pub(super) async fn queue(
     }
 }
 
+/// Whether it can be asked about now.
+pub(super) fn can_be_asked(case: &Case, folded: &Folded, policy: &Policy) -> bool {
+    next_question(case, folded, policy, &Cause::of("")).is_some()
+}
+
 /// When to ask next; `None` when asking has ended or was never possible.
 fn next_question(case: &Case, folded: &Folded, policy: &Policy, cause: &Cause<'_>) -> Option<DateTime<Utc>> {
     if cause.asking_ended.is_some() {

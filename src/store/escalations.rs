@@ -8,6 +8,9 @@ use uuid::Uuid;
 use super::error::StoreError;
 use crate::domain::reason::Reason;
 
+pub mod handling;
+pub mod reading;
+
 /// Opens an escalation about an intent, unless the same reason is already open for it. Returns whether it is new.
 ///
 /// # Errors
@@ -63,7 +66,7 @@ pub async fn raise_destination(
     Ok(done.rows_affected() == 1)
 }
 
-/// Closes open escalations of an intent whose reason is among `reasons`.
+/// Closes open escalations of an intent whose reason is among `reasons`; those about a refused request stay.
 ///
 /// # Errors
 /// When Postgres does.
@@ -79,7 +82,7 @@ pub async fn close(
         "-- escalations::close
         update settled.escalations
            set closed_at = $5, closed_by = $3, resolution = $4, version = version + 1
-         where intent_id = $1 and closed_at is null and reason = any($2)",
+         where intent_id = $1 and subject = 'intent' and closed_at is null and reason = any($2)",
         intent_id,
         reasons,
         by,
@@ -179,6 +182,22 @@ pub async fn decide(
     .execute(conn)
     .await?;
     Ok(id)
+}
+
+/// A decision about an intent that neither binds nor was stopped.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn open_decision(conn: &mut PgConnection, intent_id: Uuid) -> Result<Option<DueDecision>, StoreError> {
+    Ok(sqlx::query_as!(
+        DueDecision,
+        "-- decisions::open
+        select id, intent_id, actor, reason, detail from settled.decisions
+         where intent_id = $1 and applied_at is null and stopped_at is null",
+        intent_id,
+    )
+    .fetch_optional(conn)
+    .await?)
 }
 
 /// Stops a decision that does not bind yet. False when there is none to stop.

@@ -279,6 +279,22 @@ pub async fn reopen(
     one(done.rows_affected(), "intent", id)
 }
 
+/// Makes forms that people have open stale, where an act moves nothing. The caller holds the row.
+///
+/// # Errors
+/// [`StoreError::Moved`] when its version is another.
+pub async fn touch(conn: &mut PgConnection, id: Uuid, version: i64) -> Result<(), StoreError> {
+    let done = sqlx::query!(
+        "-- intents::touch
+        update settled.intents set version = version + 1 where id = $1 and version = $2",
+        id,
+        version,
+    )
+    .execute(conn)
+    .await?;
+    one(done.rows_affected(), "intent", id)
+}
+
 /// The reference as its first caller spelled it; what travels in the message.
 ///
 /// # Errors

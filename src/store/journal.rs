@@ -76,3 +76,36 @@ pub async fn evidence_of(conn: &mut PgConnection, intent_id: Uuid) -> Result<Vec
     .fetch_all(conn)
     .await?)
 }
+
+/// Acts, moves and look-ups of an intent, newest first, at most `limit`.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn newest(conn: &mut PgConnection, intent_id: Uuid, limit: i64) -> Result<Vec<Told>, StoreError> {
+    Ok(sqlx::query_as!(
+        Told,
+        "-- journal::newest
+        select id, at, kind, attempt, actor, data from settled.journal
+         where intent_id = $1 and kind in ('act', 'move', 'look_up') order by id desc limit $2",
+        intent_id,
+        limit,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
+/// One row about an intent.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn row(conn: &mut PgConnection, intent_id: Uuid, id: i64) -> Result<Option<Told>, StoreError> {
+    Ok(sqlx::query_as!(
+        Told,
+        "-- journal::row
+        select id, at, kind, attempt, actor, data from settled.journal where intent_id = $1 and id = $2",
+        intent_id,
+        id,
+    )
+    .fetch_optional(conn)
+    .await?)
+}
