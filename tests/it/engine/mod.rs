@@ -1,4 +1,6 @@
 //! What the loops do with an intent.
 
 mod absence;
+mod doubt;
 mod path;
+mod proof;
