@@ -2,5 +2,8 @@
 
 mod absence;
 mod doubt;
+mod generations;
 mod path;
 mod proof;
+mod replay;
+mod siblings;
