@@ -2,6 +2,8 @@
 
 use std::{process::ExitCode, sync::Arc};
 
+#[cfg(feature = "demo")]
+use settled::bench;
 use settled::{
     cli::{self, Command, exit::Exit},
     clock::SystemClock,
@@ -20,6 +22,11 @@ async fn main() -> ExitCode {
         Command::Serve { migrate } => serve(&cli, *migrate).await,
         #[cfg(feature = "demo")]
         Command::Demo(demo) => return play(demo).await,
+        #[cfg(feature = "demo")]
+        Command::Bench { intents, concurrency, rate, seconds } => {
+            let (intents, concurrency, rate, seconds) = (*intents, *concurrency, *rate, *seconds);
+            measure(bench::Arguments { intents, concurrency, rate, seconds, json: cli.json }).await
+        }
         _ => Ok(()),
     };
     match result {
@@ -37,6 +44,13 @@ async fn serve(cli: &cli::Cli, migrate: bool) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
     let _signals = shutdown.on_signals()?;
     daemon::run(settings, migrate, Arc::new(SystemClock), shutdown).await
+}
+
+#[cfg(feature = "demo")]
+async fn measure(arguments: bench::Arguments) -> anyhow::Result<()> {
+    let figures = bench::run(&arguments).await?;
+    let text = if arguments.json { serde_json::to_string(&figures)? } else { figures.table() };
+    cli::say(&text)
 }
 
 #[cfg(feature = "demo")]
