@@ -3,7 +3,10 @@
 use std::{process::ExitCode, sync::Arc};
 
 use settled::{
-    cli::{self, Command, exit::Exit},
+    cli::{
+        self, Command,
+        exit::{Exit, Failure},
+    },
     clock::SystemClock,
     config, daemon,
     lifecycle::Shutdown,
@@ -16,17 +19,17 @@ async fn main() -> ExitCode {
     if let Some(exit) = cli::run(&cli).await {
         return exit.into();
     }
-    let result = match &cli.command {
-        Command::Serve { migrate } => serve(&cli, *migrate).await,
-        #[cfg(feature = "demo")]
-        Command::Demo(demo) => return play(demo).await,
-        _ => Ok(()),
-    };
-    match result {
+    #[cfg(feature = "demo")]
+    if let Command::Demo(demo) = &cli.command {
+        return play(demo).await;
+    }
+    let Command::Serve { migrate } = &cli.command else { return Exit::Usage.into() };
+    match serve(&cli, *migrate).await {
         Ok(()) => Exit::Ok.into(),
         Err(error) => {
-            cli::complain(&error);
-            Exit::Failed.into()
+            let failure = Failure::from(error);
+            cli::complain(&failure.error);
+            failure.exit.into()
         }
     }
 }
