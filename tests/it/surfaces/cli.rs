@@ -258,6 +258,73 @@ async fn enqueue_over_http_says_the_same_as_by_database() {
     tokio::time::timeout(std::time::Duration::from_secs(10), server).await.expect("it stops").unwrap().unwrap();
 }
 
+const LOOK_UP: &str = r#"
+[destinations.look_up]
+kind = "http"
+lag = "1s"
+horizon = "72h"
+[destinations.look_up.http]
+per = "key"
+url = "http://TARGET/orders"
+query = { key = "{key}" }
+pages = { full_page = 100 }
+answer = { items = "/orders", key_at = "/key", id_at = "/id" }
+account = { url = "http://TARGET/me", expect = { "/account" = "acme" } }
+"#;
+
+/// A downstream that has one order, and answers like one that ignores the query when it is broken.
+async fn downstream(broken: bool) -> std::net::SocketAddr {
+    use axum::{Json, Router, extract::RawQuery, routing::get};
+    use serde_json::json;
+    let orders = move |RawQuery(query): RawQuery| async move {
+        let known = query.is_some_and(|q| q.contains(&"a".repeat(32)));
+        let order = json!({ "id": "o-1", "key": "a".repeat(32) });
+        Json(json!({ "orders": if known && !broken { vec![order] } else { vec![] } }))
+    };
+    let app =
+        Router::new().route("/orders", get(orders)).route("/me", get(|| async { Json(json!({ "account": "acme" })) }));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn destinations_test_asks_a_known_and_an_impossible_question() {
+    let at = Installed::new().await;
+    assert_eq!(at.enqueue("{}", "run-1", &[]).status.code(), Some(0));
+    for (revision, broken, code) in [(2, false, 0), (3, true, 1)] {
+        let address = downstream(broken).await.to_string();
+        at.write(revision, "hooks.test");
+        let path = at.dir.path().join("settled.toml");
+        let config = std::fs::read_to_string(&path)
+            .unwrap()
+            .replace("in_doubt", "allow_addresses = [\"127.0.0.0/8\"]\nin_doubt");
+        std::fs::write(&path, config + &LOOK_UP.replace("TARGET", &address)).unwrap();
+        let published = at.run(&["destinations", "publish"]);
+        assert!(out(&published).contains("replaced"), "{}{}", out(&published), err(&published));
+        assert_eq!(
+            at.run(&["destinations", "test", "hooks"]).status.code(),
+            Some(3),
+            "nothing is known to have arrived"
+        );
+        sqlx::query(
+            "insert into settled.witnesses (destination, generation, intent_id, started_at, ended_at, key, reference, occurrence, recipient)
+             select d.name, d.generation, i.id, now() - interval '1 hour', now() - interval '1 hour', repeat('a', 32), 'inv-1', 1, ''
+               from settled.destinations d, settled.intents i",
+        )
+        .execute(&at.db.pool)
+        .await
+        .unwrap();
+        let at_run = || at.run(&["destinations", "test", "hooks"]);
+        let tested = tokio::task::block_in_place(at_run);
+        assert_eq!(tested.status.code(), Some(code), "{}{}", out(&tested), err(&tested));
+        let known = if broken { "FAIL  the known one is found" } else { "ok    the known one is found" };
+        assert!(out(&tested).contains(known), "{}", out(&tested));
+        assert!(out(&tested).contains("ok    the impossible one is not"), "{}", out(&tested));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn producers_are_granted_listed_and_revoked() {
     let at = Installed::new().await;
