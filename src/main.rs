@@ -5,7 +5,10 @@ use std::{process::ExitCode, sync::Arc};
 #[cfg(feature = "demo")]
 use settled::bench;
 use settled::{
-    cli::{self, Command, exit::Exit},
+    cli::{
+        self, Command,
+        exit::{Exit, Failure},
+    },
     clock::SystemClock,
     config, daemon,
     lifecycle::Shutdown,
@@ -27,13 +30,15 @@ async fn main() -> ExitCode {
             let (intents, concurrency, rate, seconds) = (*intents, *concurrency, *rate, *seconds);
             measure(bench::Arguments { intents, concurrency, rate, seconds, json: cli.json }).await
         }
-        _ => Ok(()),
+        // `cli::run` has taken every other command.
+        _ => return Exit::Usage.into(),
     };
     match result {
         Ok(()) => Exit::Ok.into(),
         Err(error) => {
-            cli::complain(&error);
-            Exit::Failed.into()
+            let failure = Failure::from(error);
+            cli::complain(&failure.error);
+            failure.exit.into()
         }
     }
 }

@@ -50,6 +50,7 @@ pub struct AppState {
     /// Ends waits when the daemon stops.
     pub shutdown: Shutdown,
     waiters: Arc<Semaphore>,
+    counted: Arc<health::Counted>,
 }
 
 impl AppState {
@@ -64,7 +65,17 @@ impl AppState {
         shutdown: Shutdown,
     ) -> Self {
         metrics.dedupe_window(i64::try_from(crate::config::retention::hours(windows.keys)).unwrap_or(i64::MAX));
-        Self { pool, clock, metrics, progress, wake, windows, shutdown, waiters: Arc::new(Semaphore::new(WAITERS)) }
+        Self {
+            pool,
+            clock,
+            metrics,
+            progress,
+            wake,
+            windows,
+            shutdown,
+            waiters: Arc::new(Semaphore::new(WAITERS)),
+            counted: Arc::default(),
+        }
     }
 }
 
