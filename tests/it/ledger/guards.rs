@@ -31,7 +31,8 @@ async fn an_illegal_move_is_refused_and_a_legal_one_is_not() {
     let world = World::new().await;
     let id = world.ask(&hook("INV-1", A, "run-1", 1)).await.unwrap().intent_id;
     world.end(id, "sent", true).await;
-    let error = refused(&world, "update settled.intents set state = 'in_flight', sent_at = null, settled_at = null").await;
+    let error =
+        refused(&world, "update settled.intents set state = 'in_flight', sent_at = null, settled_at = null").await;
     assert_eq!(error.code, "ST450");
     assert!(error.message.contains("sent to in_flight"), "{}", error.message);
     world.run("update settled.intents set state = 'unknown', sent_at = null, settled_at = null").await;
