@@ -16,6 +16,7 @@ use crate::{
     clock::Clock,
     domain::outcome::{DoubtKind, Ended, Outcome, Report, Stage},
     store::{self, attempts::Lapsed, error::StoreError},
+    telemetry::metrics::Metrics,
 };
 
 /// At most so many in one step.
@@ -33,6 +34,8 @@ pub struct Reaper {
     pub worker: Uuid,
     /// A worker whose heartbeat is older is dead.
     pub heartbeat_limit: Duration,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
 }
 
 impl Step for Reaper {
@@ -93,6 +96,7 @@ impl Reaper {
         cause.detail = Some(why.to_owned());
         let moved = settle(&mut tx, &case, &policy, &cause).await?;
         tx.commit().await?;
+        moved.count(&self.metrics, Self::NAME);
         tracing::warn!(
             intent.id = %intent.id,
             intent.reference = %intent.reference,
