@@ -22,7 +22,7 @@ use super::{
     problem::{Kind as ProblemKind, Problem},
 };
 use crate::{
-    config::destination::Destination,
+    config::{compensate::Compensate, destination::Destination},
     domain::{reason::Reason, state::State as IntentState},
     engine::resolution::{self, Act, ActError, Asking, Person, Suggestion, Target, Words},
     store::{
@@ -112,6 +112,9 @@ struct View {
     #[serde(skip_serializing_if = "Option::is_none")]
     stakes: Option<Stakes>,
     costs: Costs,
+    /// What `compensate` would ask for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counter_action: Option<Compensate>,
     /// What asking can prove, for each attempt in doubt.
     doubts: Vec<Doubt>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -179,6 +182,7 @@ async fn view(conn: &mut PgConnection, escalation: Escalation, person: &Principa
         intent: story,
         stakes,
         costs: Costs::of(definition.as_ref()),
+        counter_action: definition.and_then(|d| d.compensate),
         doubts,
         suggestion,
     })
@@ -226,7 +230,8 @@ pub(super) async fn act_on_intent(
     act(&state, person, target, &verb, &headers, body).await
 }
 
-async fn act(
+/// One act, whatever path it came by.
+pub(super) async fn act(
     state: &AppState,
     person: &Principal,
     target: Target,

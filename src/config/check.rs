@@ -146,7 +146,13 @@ pub fn doubt_in_words(destination: &Destination) -> String {
         }
         InDoubt::Person => "a person decides; nothing is sent again by itself".to_owned(),
         InDoubt::AtMostOnce => "closed as perhaps sent, counted, never sent again".to_owned(),
-        InDoubt::Compensate => "a counter-action is proposed to a person".to_owned(),
+        InDoubt::Compensate => match &destination.compensate {
+            Some(counter) => format!(
+                "a person decides, and may agree to the counter-action through {}: {}",
+                counter.destination, counter.reason
+            ),
+            None => "a person decides; no counter-action is declared".to_owned(),
+        },
         InDoubt::Harmless => format!(
             "sent again without asking, because {}",
             destination.reason.as_deref().unwrap_or("(no reason given)")

@@ -40,6 +40,7 @@ pub fn broken(settings: &Settings, file: &str) -> Vec<ConfigError> {
             format!("must be unique, `{}` is there twice", destination.name),
         );
         one_destination(destination, &at, &mut broken);
+        counter_action(destination, &settings.destinations, &at, &mut broken);
     }
     broken.found
 }
@@ -152,10 +153,27 @@ fn in_doubt(destination: &Destination, at: &str, broken: &mut Broken<'_>) {
             format!("{at}.reason"),
             "harmless needs a reason: why a second effect changes nothing",
         ),
-        Some(InDoubt::Compensate) => {
-            broken.unless(false, key, "compensate needs a declared counter-action, which cannot be declared yet");
-        }
+        Some(InDoubt::Compensate) => broken.unless(
+            destination.compensate.is_some(),
+            key,
+            "compensate needs a declared counter-action: [destinations.compensate]",
+        ),
         Some(InDoubt::Person | InDoubt::AtMostOnce) => {}
+    }
+}
+
+fn counter_action(destination: &Destination, all: &[Destination], at: &str, broken: &mut Broken<'_>) {
+    let Some(declared) = &destination.compensate else { return };
+    let at = format!("{at}.compensate");
+    broken.unless(
+        destination.in_doubt == Some(InDoubt::Compensate),
+        at.as_str(),
+        "is declared only where in_doubt = \"compensate\"",
+    );
+    let other = declared.destination != destination.name && all.iter().any(|d| d.name == declared.destination);
+    broken.unless(other, format!("{at}.destination"), "must be the name of another destination of this file");
+    if let Err(error) = declared.check() {
+        broken.unless(false, format!("{at}.{}", error.field), error.rule);
     }
 }
 

@@ -99,6 +99,7 @@ fn words_of(act: &Act) -> Option<String> {
         | Act::SendAgain { .. }
         | Act::Stop { .. }
         | Act::Close { .. }
+        | Act::Compensate { .. }
         | Act::Cancel { .. }
         | Act::Retract { .. }
         | Act::Approve { .. }
@@ -156,6 +157,7 @@ fn change(call: &Call<'_>, e: &Escalation, now: DateTime<Utc>) -> Result<Change,
         | Act::SendAgain { .. }
         | Act::Stop { .. }
         | Act::Close { .. }
+        | Act::Compensate { .. }
         | Act::Cancel { .. }
         | Act::Retract { .. }
         | Act::Approve { .. }
@@ -254,6 +256,7 @@ fn resolved(call: &Call<'_>, e: &Escalation, journal_id: Option<i64>, repeated: 
         escalation_id: Some(e.id),
         escalation_version: Some(e.version),
         journal_id,
+        counter_intent: None,
         binds_at: None,
         words,
         moved: false,

@@ -1,3 +1,4 @@
 //! What people may do, and what follows.
 
+mod compensate;
 mod support_works;

@@ -32,6 +32,14 @@ channel = "webhook"
 webhook = { url = "https://example.test/" }
 "#;
 
+const COUNTER: &str = r#"
+[destinations.compensate]
+destination = "refunds"
+reference = "REFUND-{reference}"
+payload = { undo = "{reference}" }
+reason = "asks for the money back"
+"#;
+
 fn read(text: &str, environment: &[(&str, &str)]) -> Result<Settings, Vec<ConfigError>> {
     let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let settings = parse_text("settled.toml", text, environment).map_err(|errors| errors.0)?;
@@ -45,7 +53,16 @@ fn the_example_file_is_read_and_keeps_every_rule() {
     let settings = parse(&path, std::iter::empty()).unwrap();
     assert_eq!(rules::broken(&settings, "example"), []);
     let channels: Vec<&str> = settings.destinations.iter().map(|d| d.channel.as_str()).collect();
-    assert_eq!(channels, ["webhook", "smtp", "sms"]);
+    assert_eq!(channels, ["webhook", "smtp", "sms", "webhook", "webhook"]);
+}
+
+#[test]
+fn a_counter_action_through_another_destination_is_told_in_words() {
+    let refunds = WEBHOOK.replace("hooks", "refunds") + "in_doubt = \"person\"\n";
+    let text = format!("{LEAST}{WEBHOOK}in_doubt = \"compensate\"\n{COUNTER}{refunds}");
+    let settings = read(&text, &[]).unwrap();
+    let told = check::doubt_in_words(&settings.destinations[0]);
+    assert_eq!(told, "a person decides, and may agree to the counter-action through refunds: asks for the money back");
 }
 
 /// Points every reference to a secret, and the file of roots, to files that are there.
@@ -109,6 +126,21 @@ fn every_refusal_names_file_key_and_rule() {
         (with(&format!("{WEBHOOK}in_doubt = \"ask\"\n")), "destinations[0].in_doubt", "there is nothing to ask"),
         (with(&format!("{WEBHOOK}in_doubt = \"harmless\"\n")), "destinations[0].reason", "harmless needs a reason"),
         (with(&format!("{WEBHOOK}in_doubt = \"compensate\"\n")), "destinations[0].in_doubt", "counter-action"),
+        (
+            with(&format!("{WEBHOOK}in_doubt = \"person\"\n{COUNTER}")),
+            "destinations[0].compensate",
+            "only where in_doubt = \"compensate\"",
+        ),
+        (
+            with(&format!("{WEBHOOK}in_doubt = \"compensate\"\n{COUNTER}")),
+            "destinations[0].compensate.destination",
+            "must be the name of another destination",
+        ),
+        (
+            with(&format!("{WEBHOOK}in_doubt = \"compensate\"\n{COUNTER}").replace("-{reference}", "")),
+            "destinations[0].compensate.reference",
+            "must contain {reference}",
+        ),
         (with(&format!("{WEBHOOK}{look_up}")), "destinations[0].look_up", "lag has no default"),
         (
             with(&format!("{WEBHOOK}{look_up}lag = \"71h59m\"\n")),
