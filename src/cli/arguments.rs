@@ -53,6 +53,9 @@ pub enum Command {
         /// Why
         #[arg(long)]
         reason: String,
+        /// The version that was seen; a person's token needs it
+        #[arg(long)]
+        version: Option<i64>,
         /// Where the API is, when not by database
         #[command(flatten)]
         api: Api,
