@@ -54,6 +54,7 @@ pub struct AppState {
     /// The destinations, whose policies the fold needs; without them no act is taken.
     pub fleet: Option<Arc<Fleet>>,
     waiters: Arc<Semaphore>,
+    counted: Arc<health::Counted>,
 }
 
 impl AppState {
@@ -68,10 +69,20 @@ impl AppState {
         shutdown: Shutdown,
     ) -> Self {
         metrics.dedupe_window(i64::try_from(crate::config::retention::hours(windows.keys)).unwrap_or(i64::MAX));
+        Self {
+            pool,
+            clock,
+            metrics,
+            progress,
+            wake,
+            windows,
+            shutdown,
+            waiters: Arc::new(Semaphore::new(WAITERS)),
+            counted: Arc::default(),
+        }
         let waiters = Arc::new(Semaphore::new(WAITERS));
         Self { pool, clock, metrics, progress, wake, windows, shutdown, fleet: None, waiters }
     }
-
     /// With the destinations that this process serves, so that people can act.
     #[must_use]
     pub fn with_fleet(mut self, fleet: Arc<Fleet>) -> Self {

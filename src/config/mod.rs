@@ -32,4 +32,18 @@ impl BuildError {
     pub fn new(field: impl Into<String>, rule: impl Into<String>) -> Self {
         Self { field: field.into(), rule: rule.into() }
     }
+
+    /// A section that cannot be read. Values stay out of the words: a secret may stand where a reference to one belongs.
+    pub fn unread(section: &str, error: &serde_json::Error) -> Self {
+        let text = error.to_string();
+        let known = |start: &str| text.starts_with(start);
+        let rule = if known("unknown field") || known("missing field") || known("duplicate field") {
+            text
+        } else if let Some((_, expected)) = text.split_once(", expected ") {
+            format!("has a value of the wrong kind; expected {expected}")
+        } else {
+            "has a value of the wrong kind".to_owned()
+        };
+        Self::new(section, format!("cannot be read: {rule}"))
+    }
 }

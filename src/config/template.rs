@@ -4,13 +4,15 @@
 //! stands in, a value never changes the host or the depth of a path, and an empty value builds nothing (an empty name in
 //! a query means "everything" to many servers).
 
-use std::collections::BTreeMap;
-
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::Value;
-use url::Url;
 
 use super::BuildError;
+
+mod json;
+mod url;
+
+pub use json::JsonTemplate;
+pub use url::UrlTemplate;
 
 /// Everything but RFC 3986 section 2.3 unreserved characters.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -35,6 +37,11 @@ pub enum Refused {
     Path,
 }
 
+/// Percent-encodes everything but unreserved characters.
+pub fn percent(text: &str) -> String {
+    utf8_percent_encode(text, RESERVED).to_string()
+}
+
 /// How a value is written into its surroundings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encode {
@@ -48,7 +55,7 @@ impl Encode {
     fn push(self, into: &mut String, value: &str) {
         match self {
             Self::Verbatim => into.push_str(value),
-            Self::Percent => into.extend(utf8_percent_encode(value, RESERVED)),
+            Self::Percent => into.push_str(&percent(value)),
         }
     }
 }
@@ -126,157 +133,6 @@ impl<V> Template<V> {
             }
         }
         Ok(text)
-    }
-}
-
-/// An absolute URL with variables in its path and query, never in scheme, host or port.
-#[derive(Debug, Clone)]
-pub struct UrlTemplate<V> {
-    path: Template<V>,
-    query: Template<V>,
-    origin: String,
-}
-
-impl<V: Variable> UrlTemplate<V> {
-    /// Parses the URL of the setting `field`.
-    ///
-    /// # Errors
-    /// Not http(s), a user or fragment in it, a variable in the host, or what [`Template::parse`] refuses.
-    pub fn parse(text: &str, field: &str) -> Result<Self, BuildError> {
-        let fail = |rule: &str| BuildError::new(field, rule);
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| fail("must be an absolute http or https url"))?;
-        if !matches!(scheme, "http" | "https") {
-            return Err(fail("must be an absolute http or https url"));
-        }
-        if rest.contains('#') {
-            return Err(fail("must not carry a fragment"));
-        }
-        let end = rest.find(['/', '?']).unwrap_or(rest.len());
-        let (authority, rest) = rest.split_at(end);
-        if authority.contains(['{', '}']) {
-            return Err(fail("must not have a variable in its host"));
-        }
-        if authority.contains('@') {
-            return Err(fail("must not carry a user or password; use auth"));
-        }
-        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let template = Self {
-            path: Template::parse(path, field)?,
-            query: Template::parse(query, field)?,
-            origin: format!("{scheme}://{authority}"),
-        };
-        template.render(&|_| Ok("x".to_owned())).map_err(|refused| fail(&refused.to_string()))?;
-        Url::parse(&template.origin).map_err(|_| fail("must be an absolute http or https url"))?;
-        Ok(template)
-    }
-}
-
-impl<V> UrlTemplate<V> {
-    /// The variables in its path.
-    pub fn path_variables(&self) -> impl Iterator<Item = &V> {
-        self.path.variables()
-    }
-
-    /// All variables.
-    pub fn variables(&self) -> impl Iterator<Item = &V> {
-        self.path.variables().chain(self.query.variables())
-    }
-
-    /// Fills it.
-    ///
-    /// # Errors
-    /// What `value` refuses, and a value that would be read as `.` or `..` in the path.
-    pub fn render(&self, value: &dyn Fn(&V) -> Result<String, Refused>) -> Result<Url, Refused> {
-        let path = self.path.render(Encode::Percent, value)?;
-        if path.split(['/', '\\']).any(|segment| {
-            let segment = segment.to_ascii_lowercase().replace("%2e", ".");
-            segment == "." || segment == ".."
-        }) {
-            return Err(Refused::Path);
-        }
-        let query = self.query.render(Encode::Percent, value)?;
-        let mark = if query.is_empty() { "" } else { "?" };
-        Url::parse(&format!("{}{path}{mark}{query}", self.origin)).map_err(|_| Refused::Path)
-    }
-}
-
-/// A JSON value with variables inside its strings. Values go into the parsed tree, so they cannot leave their string.
-#[derive(Debug, Clone)]
-pub enum JsonTemplate<V> {
-    /// A string.
-    Text(Template<V>),
-    /// An array.
-    List(Vec<Self>),
-    /// An object; names are literal.
-    Members(BTreeMap<String, Self>),
-    /// A number, a truth value or null.
-    Plain(Value),
-}
-
-impl<V: Variable> JsonTemplate<V> {
-    /// Parses the value of the setting `field`.
-    ///
-    /// # Errors
-    /// See [`Template::parse`].
-    pub fn parse(value: &Value, field: &str) -> Result<Self, BuildError> {
-        Ok(match value {
-            Value::String(text) => Self::Text(Template::parse(text, field)?),
-            Value::Array(list) => {
-                Self::List(list.iter().map(|each| Self::parse(each, field)).collect::<Result<_, _>>()?)
-            }
-            Value::Object(members) => Self::Members(
-                members
-                    .iter()
-                    .map(|(name, each)| Ok((name.clone(), Self::parse(each, &format!("{field}.{name}"))?)))
-                    .collect::<Result<_, BuildError>>()?,
-            ),
-            Value::Null | Value::Bool(_) | Value::Number(_) => Self::Plain(value.clone()),
-        })
-    }
-}
-
-impl<V> JsonTemplate<V> {
-    /// The variables in it.
-    pub fn variables(&self) -> Vec<&V> {
-        match self {
-            Self::Text(template) => template.variables().collect(),
-            Self::List(list) => list.iter().flat_map(Self::variables).collect(),
-            Self::Members(members) => members.values().flat_map(Self::variables).collect(),
-            Self::Plain(_) => Vec::new(),
-        }
-    }
-
-    /// The part that an RFC 6901 pointer names.
-    pub fn at(&self, pointer: &str) -> Option<&Self> {
-        if pointer.is_empty() {
-            return Some(self);
-        }
-        pointer.strip_prefix('/')?.split('/').try_fold(self, |here, step| {
-            let step = step.replace("~1", "/").replace("~0", "~");
-            match here {
-                Self::Members(members) => members.get(&step),
-                Self::List(list) => list.get(step.parse::<usize>().ok()?),
-                Self::Text(_) | Self::Plain(_) => None,
-            }
-        })
-    }
-
-    /// Fills it.
-    ///
-    /// # Errors
-    /// What `value` refuses.
-    pub fn render(&self, value: &dyn Fn(&V) -> Result<String, Refused>) -> Result<Value, Refused> {
-        Ok(match self {
-            Self::Text(template) => Value::String(template.render(Encode::Verbatim, value)?),
-            Self::List(list) => Value::Array(list.iter().map(|each| each.render(value)).collect::<Result<_, _>>()?),
-            Self::Members(members) => Value::Object(
-                members
-                    .iter()
-                    .map(|(name, each)| Ok((name.clone(), each.render(value)?)))
-                    .collect::<Result<_, Refused>>()?,
-            ),
-            Self::Plain(plain) => plain.clone(),
-        })
     }
 }
 

@@ -93,7 +93,10 @@ impl Configuration {
             "allow_addresses": ["127.0.0.0/8"],
             "timeouts": short(),
             "limits": limits(),
-            "webhook": {"url": format!("{base}/hook"), "signing_secrets": [{"file": self.path("signing")}]},
+            "webhook": {
+                "url": format!("{base}/hook"), "signing_secrets": [{"file": self.path("signing")}],
+                "reply": {"provider_id": "/id"},
+            },
             "look_up": look_up("http", "ordered", &json!({
                 "per": "window",
                 "url": format!("{base}/events"),
@@ -119,7 +122,6 @@ impl Configuration {
             "allow_addresses": ["127.0.0.0/8"],
             "timeouts": short(),
             "limits": limits(),
-            "canonical": {"money": [{"at": "/amount", "currency": "/currency"}]},
             "smtp": {
                 "host": "127.0.0.1", "port": self.places.smtp, "tls": "none", "hello_name": "shop.test",
                 "from": "billing@shop.test",
@@ -143,9 +145,9 @@ impl Configuration {
             "limits": limits(),
             "sms": {
                 "url": format!("{base}/messages"),
-                "json": {"to": "{recipient}", "text": "{text}", "client_reference": "{key}"},
-                "client_reference": true,
-                "reply": {"sent_when": [201], "id_at": "/id"},
+                "json": {"to": "{to}", "text": "{text}", "client_reference": "{key}"},
+                "reference_in": "/client_reference",
+                "reply": {"sent_when": {"status": [201]}, "provider_id": "/id"},
             },
             "look_up": look_up("http", "unordered", &json!({
                 "per": "key",
@@ -199,7 +201,7 @@ fn limits() -> Value {
 
 fn look_up(kind: &str, visibility: &str, section: &Value) -> Value {
     json!({
-        "kind": kind, "lag": "1s", "horizon": "1h", "need": 2, "spacing": "1s", "visibility": visibility,
+        "kind": kind, "lag": "4s", "horizon": "1h", "need": 2, "spacing": "1s", "visibility": visibility,
         "per_minute": 600, kind: section,
     })
 }

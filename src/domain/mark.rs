@@ -13,13 +13,12 @@ pub enum Carried {
 }
 
 /// Looks for `name` in `text`, not next to one of `[A-Za-z0-9_-]`. A dot or colon may end a sentence or go on with a
-/// reference: between the name and such a character it leaves the matter unclear. `fold` ignores ASCII case.
-pub fn carried(text: &str, name: &str, fold: bool) -> Carried {
+/// reference: between the name and such a character it leaves the matter unclear. ASCII case does not count.
+pub fn carried(text: &str, name: &str) -> Carried {
     if name.is_empty() {
         return Carried::No;
     }
-    let (text, name) =
-        if fold { (text.to_ascii_lowercase(), name.to_ascii_lowercase()) } else { (text.to_owned(), name.to_owned()) };
+    let (text, name) = (text.to_ascii_lowercase(), name.to_ascii_lowercase());
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let is_joint = |c: char| c == '.' || c == ':';
     let mut unclear = false;
@@ -64,9 +63,8 @@ mod tests {
             ("INV-229.1 and INV-229", Carried::Yes),
             ("", Carried::No),
         ] {
-            assert_eq!(carried(text, "inv-229", true), expected, "{text}");
+            assert_eq!(carried(text, "inv-229"), expected, "{text}");
         }
-        assert_eq!(carried("INV-229", "inv-229", false), Carried::No);
-        assert_eq!(carried("anything", "", true), Carried::No);
+        assert_eq!(carried("anything", ""), Carried::No);
     }
 }

@@ -24,8 +24,6 @@ mod settings;
 
 use std::sync::Arc;
 
-use chrono::Utc;
-
 pub use self::render::is_e164;
 use self::settings::{Body, Plan};
 use super::{
@@ -34,6 +32,7 @@ use super::{
     wire::http1::{Options, exchange},
 };
 use crate::{
+    clock::unix_seconds,
     config::{BuildError, destination::Destination},
     domain::{
         gate::{BoxFuture, Gate},
@@ -85,7 +84,7 @@ impl Channel for Sms {
                 asked_json: matches!(self.plan.body, Body::Json(_)),
                 retry_after_cap: self.retry_after_cap,
                 earlier_bytes: outgoing.earlier_bytes,
-                now: u64::try_from(Utc::now().timestamp()).unwrap_or(0),
+                now: unix_seconds(),
             };
             let mut ended = ended(&seen, &self.plan.reply, context);
             ended.report.excerpt = ended.report.excerpt.filter(|excerpt| !echoes(excerpt, outgoing));

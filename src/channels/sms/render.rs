@@ -102,11 +102,11 @@ fn text(plan: &Plan, outgoing: &Outgoing, mut text: String) -> Result<String, Un
         return unsupported("/text", "must not hold control characters other than line ends and tabs");
     }
     if !plan.marked {
-        if mark::carried(&text, &outgoing.reference, true) != Carried::Yes {
+        if mark::carried(&text, &outgoing.reference) != Carried::Yes {
             // Parentheses, since brackets count twice in the 7-bit alphabet.
             text.push_str(&format!(" ({})", outgoing.reference));
         }
-        if mark::carried(&text, &outgoing.reference, true) != Carried::Yes {
+        if mark::carried(&text, &outgoing.reference) != Carried::Yes {
             return unsupported("/text", "must carry the reference, since the provider has no field for it");
         }
     }

@@ -5,40 +5,28 @@
 //! after a refusal or a limit the connection is reset. What the caller learns is a value: [`Exchange`] says how far it came.
 
 mod answer;
+mod head;
 mod held;
+mod talk;
 
 use std::{
-    future::poll_fn,
     net::SocketAddr,
-    pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
-use hyper::{body::Incoming, client::conn::http1 as h1};
-use hyper_util::rt::TokioIo;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
-use tokio::time::timeout;
 
 use super::{
     AlwaysOpen,
-    counted::{Counted, Counter, Stream},
+    counted::{Counted, Stream},
     dial::{self, DialError, Resolve, SystemResolver, Target, TlsSetupError},
 };
 use crate::{
     config::destination::{Destination, Timeouts},
     domain::{gate::Gate, outcome::Stage},
 };
-use held::{Flags, HeldBody};
-
-/// Most header lines of a reply, and most bytes of its head.
-const MAX_HEADERS: usize = 100;
-const MAX_HEAD_BYTES: usize = 64 * 1024;
-
-/// Up to this size a request waits at the gate whole and leaves in one write; a larger one leaves but for its last byte.
-const HELD_WHOLE: u64 = 16 * 1024;
 
 /// One request. The target's host and port come from `url`.
 #[derive(Clone)]
@@ -189,10 +177,10 @@ pub async fn exchange(request: &Request, options: &Options, gate: Arc<dyn Gate>)
         closed: Closed::NeverOpened,
     };
     let run = async {
-        let head = build(request).map_err(Cause::NotBuilt)?;
-        seen.bytes_needed = needed(&head, request);
+        let head = head::build(request).map_err(Cause::NotBuilt)?;
+        seen.bytes_needed = head::needed(&head, request);
         let stream = open(request, options, &gate, &mut seen).await?;
-        converse(stream, head, request, options, &gate, &mut seen).await
+        talk::converse(stream, head, request, options, &gate, &mut seen).await
     };
     seen.cause = run.await.err();
     seen.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -203,53 +191,6 @@ pub async fn exchange(request: &Request, options: &Options, gate: Arc<dyn Gate>)
 pub async fn get(url: url::Url, headers: Vec<(HeaderName, HeaderValue)>, options: &Options) -> Exchange {
     let request = Request { method: http::Method::GET, url, headers, body: bytes::Bytes::new() };
     exchange(&request, options, Arc::new(AlwaysOpen)).await
-}
-
-/// These belong to the connection, which is ours alone.
-const OURS: [HeaderName; 9] = [
-    header::HOST,
-    header::CONTENT_LENGTH,
-    header::TRANSFER_ENCODING,
-    header::CONNECTION,
-    header::EXPECT,
-    header::UPGRADE,
-    header::TE,
-    header::TRAILER,
-    HeaderName::from_static("keep-alive"),
-];
-
-fn build(request: &Request) -> Result<http::request::Parts, String> {
-    let url = &request.url;
-    let host = url.host_str().filter(|h| !h.is_empty()).ok_or("the URL names no host")?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(format!("scheme {} is neither http nor https", url.scheme()));
-    }
-    if request.method == http::Method::CONNECT {
-        return Err("method CONNECT opens a tunnel".to_owned());
-    }
-    let path = url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
-    let uri: Uri = path.parse().map_err(|e| format!("path of the URL: {e}"))?;
-    let authority = url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
-    let (mut parts, ()) = http::Request::new(()).into_parts();
-    parts.method = request.method.clone();
-    parts.uri = uri;
-    parts.headers.insert(header::HOST, HeaderValue::from_str(&authority).map_err(|e| format!("host: {e}"))?);
-    for (name, value) in request.headers.iter().filter(|(name, _)| !OURS.contains(name)) {
-        parts.headers.append(name, value.clone());
-    }
-    // One request for one connection, said aloud so that the peer does not wait for another.
-    parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-    if !(request.body.is_empty() && matches!(request.method, http::Method::GET | http::Method::HEAD)) {
-        parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(request.body.len()));
-    }
-    Ok(parts)
-}
-
-/// The exact size of the request in bytes: RFC 9112 head as hyper writes it, and body.
-fn needed(head: &http::request::Parts, request: &Request) -> u64 {
-    let line = head.method.as_str().len() + 1 + head.uri.to_string().len() + " HTTP/1.1\r\n".len();
-    let headers: usize = head.headers.iter().map(|(name, value)| name.as_str().len() + 2 + value.len() + 2).sum();
-    (line + headers + 2 + request.body.len()) as u64
 }
 
 /// The stricter of a phase's limit and the gate's time.
@@ -294,192 +235,4 @@ async fn open(
     seen.peer = stream.peer_addr().ok();
     seen.closed = Closed::Reset;
     Ok(stream)
-}
-
-/// The connection's machine, polled by the exchange itself: nothing runs on after the exchange has ended.
-struct Driver {
-    connection: h1::Connection<TokioIo<Counted<Stream>>, HeldBody>,
-    over: bool,
-}
-
-impl Driver {
-    fn poll(&mut self, cx: &mut Context<'_>) {
-        // Its errors are given to whoever waits for the reply or the answer.
-        if !self.over && self.connection.poll_without_shutdown(cx).is_ready() {
-            self.over = true;
-        }
-    }
-}
-
-async fn converse(
-    stream: Counted<Stream>,
-    head: http::request::Parts,
-    request: &Request,
-    options: &Options,
-    gate: &Arc<dyn Gate>,
-    seen: &mut Exchange,
-) -> Result<(), Cause> {
-    let counter = stream.counter();
-    let whole = seen.bytes_needed <= HELD_WHOLE || request.body.is_empty();
-    let flags = Arc::new(Flags::new(counter.clone(), seen.bytes_needed, whole));
-    let result = talk(stream, head, request, options, gate, &flags, seen).await;
-    // The connection is gone by now, so these numbers are final.
-    seen.bytes_handed = counter.handed();
-    seen.complete = flags.complete();
-    let reached = match &seen.reply {
-        Some(_) => Stage::Replied,
-        None if seen.complete => Stage::Handed,
-        None if flags.at_gate() => Stage::AtGate,
-        None => Stage::Body,
-    };
-    seen.stage = reached;
-    if seen.reply.is_some() && seen.complete && seen.bytes_handed != seen.bytes_needed {
-        tracing::error!(
-            handed = seen.bytes_handed,
-            needed = seen.bytes_needed,
-            "the size of a request was computed wrongly; completeness was taken from the flush"
-        );
-    }
-    result
-}
-
-async fn talk(
-    stream: Counted<Stream>,
-    head: http::request::Parts,
-    request: &Request,
-    options: &Options,
-    gate: &Arc<dyn Gate>,
-    flags: &Arc<Flags>,
-    seen: &mut Exchange,
-) -> Result<(), Cause> {
-    let counter = stream.counter();
-    let (mut sender, connection) = h1::Builder::new()
-        .max_headers(MAX_HEADERS)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .handshake::<_, HeldBody>(TokioIo::new(stream))
-        .await
-        .map_err(|error| Cause::Io(error.to_string()))?;
-    let mut driver = Driver { connection, over: false };
-    let body_end = Instant::now() + within(options.timeouts.body, gate);
-    let left = || body_end.saturating_duration_since(Instant::now());
-    let body_timeout = || ran_out(gate, Cause::BodyTimeout(options.timeouts.body));
-
-    if flags.whole() {
-        flags.arrive();
-        let yes = timeout(left(), gate.last_bytes()).await.map_err(|_elapsed| body_timeout())?;
-        if !yes || !gate.is_open() {
-            return Err(Cause::SelfStop);
-        }
-        flags.release();
-    }
-    let body = HeldBody::new(request.body.clone(), Arc::clone(flags), Arc::clone(gate));
-    let mut reply = pin!(sender.send_request(http::Request::from_parts(head, body)));
-    let fault = |error: &hyper::Error| cause_of(error, &counter, flags);
-
-    let early = timeout(left(), poll_fn(|cx| step(&mut driver, reply.as_mut(), flags, cx)))
-        .await
-        .map_err(|_elapsed| body_timeout())?;
-    let response = match early {
-        Some(response) => response,
-        None => timeout(
-            options.timeouts.reply,
-            poll_fn(|cx| {
-                driver.poll(cx);
-                reply.as_mut().poll(cx)
-            }),
-        )
-        .await
-        .map_err(|_elapsed| Cause::ReplyTimeout(options.timeouts.reply))?,
-    }
-    .map_err(|error| fault(&error))?;
-
-    let accepts = response.status().is_success();
-    if !flags.complete() {
-        if accepts {
-            // The peer said yes before it had everything: finish, so that it is true. Running out shows as incomplete.
-            let finish = poll_fn(|cx| {
-                driver.poll(cx);
-                if flags.complete() || driver.over { Poll::Ready(()) } else { Poll::Pending }
-            });
-            let _incomplete = timeout(left(), finish).await;
-        }
-        flags.halt();
-    }
-    read(response, &mut driver, options, seen).await;
-    let whole_reply = seen.reply.as_ref().is_some_and(|reply| !reply.truncated);
-    if flags.complete() && whole_reply {
-        counter.close_in_order();
-        seen.closed = Closed::InOrder;
-    }
-    Ok(())
-}
-
-type Replied = Result<http::Response<Incoming>, hyper::Error>;
-
-/// Until the request is complete (`None`) or a reply comes before that.
-fn step(
-    driver: &mut Driver,
-    reply: Pin<&mut impl Future<Output = Replied>>,
-    flags: &Flags,
-    cx: &mut Context<'_>,
-) -> Poll<Option<Replied>> {
-    driver.poll(cx);
-    match reply.poll(cx) {
-        Poll::Ready(reply) => Poll::Ready(Some(reply)),
-        Poll::Pending if flags.complete() => Poll::Ready(None),
-        Poll::Pending => Poll::Pending,
-    }
-}
-
-/// The answer's body is diagnostics: its own limits of size and time, and nothing in it changes that the head was read.
-async fn read(response: http::Response<Incoming>, driver: &mut Driver, options: &Options, seen: &mut Exchange) {
-    let (head, mut body) = response.into_parts();
-    let mut raw = answer::Raw::new(options.answer_bytes);
-    let ended = timeout(
-        options.timeouts.answer,
-        poll_fn(|cx| {
-            driver.poll(cx);
-            raw.poll(&mut body, cx)
-        }),
-    )
-    .await
-    .unwrap_or(false);
-    let (body, truncated) = answer::decode(&head.headers, raw.bytes, ended, options.answer_bytes);
-    seen.reply = Some(Reply { status: head.status.as_u16(), headers: head.headers, body, truncated });
-}
-
-fn cause_of(error: &hyper::Error, counter: &Counter, flags: &Flags) -> Cause {
-    if flags.refused() || counter.stopped() {
-        return Cause::SelfStop;
-    }
-    if error.is_parse() || error.is_parse_too_large() {
-        return Cause::Unparsable(describe(error));
-    }
-    if error.is_incomplete_message() {
-        return Cause::Eof;
-    }
-    let mut source = std::error::Error::source(error);
-    while let Some(inner) = source {
-        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
-            use std::io::ErrorKind as Kind;
-            let kind = io.kind();
-            return if matches!(kind, Kind::ConnectionReset | Kind::BrokenPipe | Kind::ConnectionAborted) {
-                Cause::Reset(io.to_string())
-            } else if kind == Kind::UnexpectedEof {
-                Cause::Eof
-            } else {
-                Cause::Io(io.to_string())
-            };
-        }
-        source = inner.source();
-    }
-    Cause::Io(describe(error))
-}
-
-/// hyper's own words and those of what lies beneath.
-fn describe(error: &hyper::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error}: {source}"),
-        None => error.to_string(),
-    }
 }

@@ -11,7 +11,7 @@ use super::{
 
 pub(super) async fn again(house: &House, tell: &Telling) -> anyhow::Result<()> {
     let body = json!({
-        "destination": "invoices-email", "reference": "INV-1001", "payload": invoice("INV-1001", "40000.0"),
+        "destination": "invoices-email", "reference": "INV-1001", "payload": invoice("INV-1001", "40000.00"),
         "run_id": "agent-after-its-restart", "step": 1,
     });
     tell.does("curl -X POST …/v1/intents -d '{\"reference\":\"INV-1001\",\"run_id\":\"agent-after-its-restart\",…}'");
@@ -28,12 +28,15 @@ pub(super) async fn corrected(house: &House, tell: &Telling) -> anyhow::Result<(
         "destination": "invoices-email", "reference": "INV-1001", "payload": invoice("INV-1001", "38000.00"),
         "run_id": "agent-that-corrects", "step": 1,
     });
-    tell.does("curl -X POST …/v1/intents -d '{\"reference\":\"INV-1001\",…,\"amount\":\"38000.00\"}'");
+    tell.does("curl -X POST …/v1/intents -d '{\"reference\":\"INV-1001\",…,\"text\":\"Please pay 38000.00 EUR.\"}'");
     let answer = house.agent.post("/v1/intents", &body).await?;
     ensure!(answer.status == 409, "{} {}", answer.status, answer.body);
     let mails = house.mailbox.effects().count_by_reference("INV-1001");
     ensure!(mails == 1, "{mails} mails for INV-1001");
+    let pointers = answer.body.get("pointers").cloned().unwrap_or_default();
+    ensure!(pointers == json!(["/payload/text"]), "it named {pointers}");
     tell.sees(&format!("409 {}", answer.text("detail")));
+    tell.sees(&format!("what differs: {pointers}"));
     tell.sees("nothing is sent; a correction needs a number of its own");
     Ok(())
 }

@@ -79,12 +79,12 @@ fn bare(named: Named, probe: &Probe) -> Hit {
 
 fn hit(answer: &Answer, named: Named, item: &Value, probe: &Probe) -> Matched {
     let (by_key, key) = match &answer.key_at {
-        Some(at) => compare(answer.matching, &texts(item, at), &probe.key, false),
+        Some(at) => compare(answer.matching, &texts(item, at), &probe.key),
         None if named.key => (Carried::Yes, Some(probe.key.clone())),
         None => (Carried::No, None),
     };
     let (mut by_reference, reference) = match &answer.reference_at {
-        Some(at) => compare(answer.matching, &texts(item, at), &probe.reference, true),
+        Some(at) => compare(answer.matching, &texts(item, at), &probe.reference),
         None if named.reference => (Carried::Yes, Some(probe.reference.clone())),
         None => (Carried::No, None),
     };
@@ -114,22 +114,18 @@ fn hit(answer: &Answer, named: Named, item: &Value, probe: &Probe) -> Matched {
 }
 
 /// Compares what an item carries with a name; the second part is what is kept of it as evidence.
-fn compare(matching: Match, texts: &[String], name: &str, fold: bool) -> (Carried, Option<String>) {
+fn compare(matching: Match, texts: &[String], name: &str) -> (Carried, Option<String>) {
     if name.is_empty() {
         return (Carried::No, None);
     }
-    let fold = fold || matching == Match::EqCi;
     match matching {
-        Match::Eq | Match::EqCi => {
-            let same = texts.iter().find(|text| {
-                let text = text.trim();
-                if fold { text.eq_ignore_ascii_case(name) } else { text == name }
-            });
+        Match::Eq => {
+            let same = texts.iter().find(|text| text.trim().eq_ignore_ascii_case(name));
             let kept = same.or(texts.first()).map(|text| cut(text.trim()));
             (if same.is_some() { Carried::Yes } else { Carried::No }, kept)
         }
         Match::Token => {
-            let best = texts.iter().map(|text| mark::carried(text, name, fold)).min().unwrap_or(Carried::No);
+            let best = texts.iter().map(|text| mark::carried(text, name)).min().unwrap_or(Carried::No);
             // The surrounding text is payload; only the name itself is kept.
             (best, (best == Carried::Yes).then(|| name.to_owned()))
         }
@@ -203,19 +199,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_means_the_whole_value() {
-        let compare = |matching, text: &str, fold| compare(matching, &[text.to_owned()], "inv-229", fold).0;
-        assert_eq!(compare(Match::Eq, "INV-229", true), Carried::Yes);
-        assert_eq!(compare(Match::Eq, " INV-229\r\n", true), Carried::Yes);
-        assert_eq!(compare(Match::Eq, "INV-2291", true), Carried::No);
-        assert_eq!(compare(Match::Eq, "INV-229", false), Carried::No);
-        assert_eq!(compare(Match::EqCi, "INV-229", false), Carried::Yes);
+    fn equal_means_the_whole_value_in_any_case() {
+        let compare = |text: &str| compare(Match::Eq, &[text.to_owned()], "inv-229").0;
+        assert_eq!(compare("INV-229"), Carried::Yes);
+        assert_eq!(compare(" INV-229\r\n"), Carried::Yes);
+        assert_eq!(compare("INV-2291"), Carried::No);
+        assert_eq!(compare("A INV-229"), Carried::No);
     }
 
     #[test]
     fn an_empty_name_matches_nothing() {
-        assert_eq!(compare(Match::Eq, &[String::new()], "", true).0, Carried::No);
-        assert_eq!(compare(Match::Token, &["x".to_owned()], "", true).0, Carried::No);
+        assert_eq!(compare(Match::Eq, &[String::new()], "").0, Carried::No);
+        assert_eq!(compare(Match::Token, &["x".to_owned()], "").0, Carried::No);
     }
 
     #[test]

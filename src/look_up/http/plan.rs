@@ -81,8 +81,8 @@ fn fail<T>(field: &str, rule: &str) -> Result<T, BuildError> {
 impl Plan {
     /// Checks the section.
     pub fn build(section: &Value) -> Result<Self, BuildError> {
-        let settings: Settings = serde_json::from_value(section.clone())
-            .map_err(|error| BuildError::new(SECTION, format!("cannot be read: {error}")))?;
+        let settings: Settings =
+            serde_json::from_value(section.clone()).map_err(|error| BuildError::unread(SECTION, &error))?;
         let url = UrlTemplate::parse(&settings.url, &format!("{SECTION}.url"))?;
         let mut query = Vec::new();
         for (name, setting) in &settings.query {

@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::header;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::ExposeSecret;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
@@ -19,7 +18,7 @@ use crate::{
         AlwaysOpen,
         http1::{self, Request},
     },
-    config::template::{Encode, Refused},
+    config::template::{Encode, Refused, percent},
     look_up::template::{Asked, Values},
 };
 
@@ -77,10 +76,7 @@ pub(super) fn evidence(plan: &Plan, values: &Values<'_>) -> String {
 
 /// Appends `name=value` to the query, both percent-encoded.
 fn append(url: &mut Url, name: &str, value: &str) {
-    let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-    // `-._~` need no encoding, and dates are easier to read without it.
-    let plain = |text: String| text.replace("%2D", "-").replace("%2E", ".").replace("%5F", "_").replace("%7E", "~");
-    let pair = format!("{}={}", plain(encode(name)), plain(encode(value)));
+    let pair = format!("{}={}", percent(name), percent(value));
     let query = match url.query().filter(|query| !query.is_empty()) {
         Some(query) => format!("{query}&{pair}"),
         None => pair,

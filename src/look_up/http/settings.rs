@@ -134,16 +134,16 @@ impl Default for Answer {
     }
 }
 
-/// How a key or reference is compared with what an item carries. References are always folded to lower case first.
+/// How a key or reference is compared with what an item carries. ASCII case never counts: the ledger folds references, some
+/// downstreams fold what they store, and two keys that differ in case alone do not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Match {
     /// The whole value.
     #[default]
+    #[serde(alias = "eq_ci")]
     Eq,
-    /// The whole value, ASCII case ignored.
-    EqCi,
-    /// Somewhere in the value, not next to one of `[A-Za-z0-9_-]`, ASCII case ignored for references only.
+    /// Somewhere in the value, not next to one of `[A-Za-z0-9_-]`.
     Token,
 }
 

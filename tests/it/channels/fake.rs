@@ -14,6 +14,9 @@ use tokio::{
     sync::{Semaphore, watch},
 };
 
+/// More bytes than a sender's buffer and ours take together: a peer that stops reading leaves such a body unfinished.
+pub const BIG: usize = 6 << 20;
+
 /// One step of a connection's script.
 #[derive(Debug, Clone)]
 pub enum Step {
@@ -89,6 +92,7 @@ impl Fake {
     /// Plays `scripts` in order, one a connection; the last one again for every further connection.
     pub async fn play(scripts: impl IntoIterator<Item = Vec<Step>>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        socket2::SockRef::from(&listener).set_recv_buffer_size(64 * 1024).unwrap();
         let address = listener.local_addr().unwrap();
         let (tell, seen) = watch::channel(Vec::new());
         let tell = Arc::new(tell);
@@ -196,7 +200,8 @@ async fn read_until(
     }
 }
 
-fn whole_request(bytes: &[u8]) -> bool {
+/// A head and as many body bytes as it declares.
+pub fn whole_request(bytes: &[u8]) -> bool {
     let Some(end) = find(bytes, b"\r\n\r\n") else { return false };
     let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
     let length = head

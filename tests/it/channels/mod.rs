@@ -10,5 +10,6 @@ mod smtp;
 mod smtp_cases;
 mod smtp_render;
 mod smtp_tls;
+mod tls;
 mod webhook;
 mod wire_exchange;

@@ -15,7 +15,7 @@ use settled::{
 
 use super::{
     conformance::{Bench, FAULTS, Fault, Running, check},
-    fake::{Fake, Seen, Step, TestGate, reply, reply_with},
+    fake::{BIG, Fake, Seen, Step, TestGate, reply, reply_with},
 };
 
 /// A destination with short limits; `webhook` and further settings on top.
@@ -98,8 +98,7 @@ impl Bench for Hooks {
     fn start(&self, fault: Fault) -> BoxFuture<'_, Option<Running>> {
         Box::pin(async move {
             let in_body = matches!(fault, Fault::ResetInBody | Fault::StallInBody);
-            // More than the buffers of a connection take, so that the fault strikes in the middle.
-            let payload = if in_body { format!("\"{}\"", "x".repeat(24 << 20)) } else { self.payload.clone() };
+            let payload = if in_body { format!("\"{}\"", "x".repeat(BIG)) } else { self.payload.clone() };
             let fake = Arc::new(Fake::play([http_script(fault, &reply("200 OK", "{}"))]).await);
             let address = if fault == Fault::NobodyListens { nobody().await } else { fake.address };
             let channel = Arc::new(plain(&format!("http://{address}/hook")));

@@ -13,7 +13,10 @@ use settled::{
     domain::{gate::Gate, outcome::Stage},
 };
 
-use super::fake::{Fake, Step, TestGate, reply, reply_with};
+use super::{
+    fake::{BIG, Fake, Step, TestGate, reply, reply_with},
+    tls::TlsFake,
+};
 
 /// Short limits, loopback allowed.
 pub fn options() -> Options {
@@ -47,9 +50,6 @@ async fn run(request: &Request, options: &Options, gate: Arc<dyn Gate>) -> Excha
     let (request, options) = (request.clone(), options.clone());
     tokio::spawn(async move { exchange(&request, &options, gate).await }).await.unwrap()
 }
-
-/// Several times what the buffers of a connection take.
-const BIG: usize = 24 * 1024 * 1024;
 
 #[tokio::test]
 async fn a_request_arrives_byte_by_byte_with_host_and_length_and_its_size_is_known() {
@@ -327,4 +327,31 @@ async fn a_get_asks_without_a_body_and_reads_the_answer_to_the_cap() {
     let there = fake.first().await;
     assert!(there.head().starts_with("GET /items?reference=INV-2291 HTTP/1.1"));
     assert_eq!((there.header("content-length"), there.header("x-api-key")), (None, Some("k".to_owned())));
+}
+
+#[tokio::test]
+async fn through_tls_the_bytes_of_the_request_are_counted_and_the_last_one_waits() {
+    for (size, yes) in [(20, true), (200_000, true), (200_000, false)] {
+        let mut fake = TlsFake::start("127.0.0.1", 2100).await;
+        let mut limits = options();
+        limits.tls = dial::tls_config(Some(fake.ca.path()), &[b"http/1.1"]).unwrap();
+        let gate = TestGate::holding();
+        gate.answer(yes);
+        let request = post(&format!("https://{}/", fake.address), vec![b'x'; size]);
+        let seen = run(&request, &limits, gate).await;
+        let there = tokio::time::timeout(Duration::from_secs(10), fake.taken.recv())
+            .await
+            .unwrap_or_else(|_| panic!("{size} {yes}: nothing arrived, {seen:?}"))
+            .unwrap();
+        assert!(there.bytes.len() as u64 <= seen.bytes_handed, "{size} {yes}");
+        assert_eq!((seen.complete, there.goodbye), (yes, yes), "{size} {yes}: {:?}", seen.cause);
+        if yes {
+            assert_eq!(
+                (there.bytes.len() as u64, seen.bytes_handed, seen.closed),
+                (seen.bytes_needed, seen.bytes_needed, Closed::InOrder)
+            );
+        } else {
+            assert_eq!((seen.bytes_handed + 1, seen.cause), (seen.bytes_needed, Some(Cause::SelfStop)));
+        }
+    }
 }

@@ -65,3 +65,15 @@ fn statuses_that_prove_nothing_cannot_be_declared_absent() {
         assert_eq!(Http::build(&destination(&settings)).err().unwrap().field, "look_up.http.answer.absent");
     }
 }
+
+#[test]
+fn a_secret_in_the_wrong_place_is_not_repeated() {
+    for auth in
+        [json!({ "bearer": "hunter2" }), json!("hunter2"), json!({ "basic": { "user": "u", "password": "hunter2" } })]
+    {
+        let mut settings = good();
+        settings["auth"] = auth;
+        let error = Http::build(&destination(&settings)).err().unwrap();
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+}

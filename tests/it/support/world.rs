@@ -36,7 +36,7 @@ pub const TENANT: &str = "acme";
 
 /// See the module.
 pub struct World {
-    pub db: Database,
+    pub db: Arc<Database>,
     pub clock: Arc<TestClock>,
     pub fleet: Arc<Fleet>,
     pub worker: Uuid,
@@ -61,11 +61,20 @@ impl World {
         Self::over(Database::new().await, destinations, 1, "k1").await
     }
 
-    /// A second daemon, or the same one after a restart, over a ledger that is already there.
-    pub async fn over(db: Database, destinations: &[String], revision: i64, kid: &str) -> Self {
+    /// The same daemon after a restart, over a ledger that is already there.
+    pub async fn over(db: impl Into<Arc<Database>>, destinations: &[String], revision: i64, kid: &str) -> Self {
         let clock = Arc::new(TestClock::at(chrono::Utc::now()));
         // Ahead of the clock of the ledger, so that what is admitted now is due.
         clock.advance(Duration::from_secs(60));
+        Self::at(db.into(), clock, destinations, revision, kid).await
+    }
+
+    /// A second daemon beside this one: the same ledger, the same time, a memory and a configuration of its own.
+    pub async fn beside(&self, destinations: &[String], revision: i64, kid: &str) -> Self {
+        Self::at(Arc::clone(&self.db), Arc::clone(&self.clock), destinations, revision, kid).await
+    }
+
+    async fn at(db: Arc<Database>, clock: Arc<TestClock>, destinations: &[String], revision: i64, kid: &str) -> Self {
         let mut served = Vec::new();
         let mut conn = db.pool.acquire().await.unwrap();
         for text in destinations {
@@ -84,7 +93,7 @@ impl World {
         Self::assemble(db, clock, Arc::new(Fleet::new(served, Box::new(build))), worker, kid)
     }
 
-    fn assemble(db: Database, clock: Arc<TestClock>, fleet: Arc<Fleet>, worker: Uuid, kid: &str) -> Self {
+    fn assemble(db: Arc<Database>, clock: Arc<TestClock>, fleet: Arc<Fleet>, worker: Uuid, kid: &str) -> Self {
         let secrets =
             ["k1", "k2"].map(|kid| (kid.to_owned(), SecretSlice::from(format!("{kid}{kid:-<40}").into_bytes())));
         let keyring = Arc::new(Keyring::new(kid, secrets).unwrap());
@@ -166,14 +175,42 @@ impl World {
         self.record().await;
     }
 
+    /// One step of the dispatcher; what it sent has ended, and nobody has written that down yet.
+    pub async fn send_only(&mut self) -> Vec<Finished> {
+        self.dispatcher.step().await.unwrap();
+        self.ended().await
+    }
+
+    /// Waits for running sends and takes their results out of the hands of the recorder.
+    pub async fn ended(&mut self) -> Vec<Finished> {
+        self.sending.tracker.close();
+        self.sending.tracker.wait().await;
+        self.sending.tracker.reopen();
+        let mut batch = Vec::new();
+        while let Ok(finished) = self.inbox.try_recv() {
+            batch.push(finished);
+        }
+        batch
+    }
+
     /// Records the results that are there.
     pub async fn record(&mut self) {
         let mut batch = Vec::new();
         while let Ok(finished) = self.inbox.try_recv() {
             batch.push(finished);
         }
+        self.write(batch).await;
+    }
+
+    /// Records these results.
+    pub async fn write(&mut self, batch: Vec<Finished>) {
         let left = self.recorder.write(batch).await;
         assert!(left.is_empty(), "{} results were not written", left.len());
+    }
+
+    /// Records these results as far as it goes, and returns the rest.
+    pub async fn try_write(&mut self, batch: Vec<Finished>) -> Vec<Finished> {
+        self.recorder.write(batch).await
     }
 
     /// Turns the clock.

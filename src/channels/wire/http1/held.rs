@@ -12,8 +12,10 @@ use std::{
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::Counter;
-use crate::domain::gate::{BoxFuture, Gate};
+use crate::{
+    channels::wire::counted::Counter,
+    domain::gate::{BoxFuture, Gate},
+};
 
 /// Piece in which a large body is given to the connection.
 const PIECE: usize = 64 * 1024;
