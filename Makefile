@@ -1,0 +1,28 @@
+# Short names for what developers do; `.ci/run` is what must pass. No target reads standard input or needs root.
+export SQLX_OFFLINE := true
+
+PROGRAM = $(or $(CARGO_TARGET_DIR),target)/debug/settled
+
+.PHONY: help demo test lint fmt sqlx ci
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## the guided demonstration, with a private Postgres and fake downstreams; ARGS=--once ends after its scenes
+	@cargo run --quiet -- demo $(ARGS)
+
+test: ## all tests, with a private Postgres; ARGS='--test it ledger' for some of them
+	@cargo test --no-run --quiet
+	@$(PROGRAM) demo with-postgres -- cargo test $(ARGS)
+
+lint: ## formatting and clippy, warnings refused
+	@.ci/run fmt lint
+
+fmt: ## format the code
+	@cargo fmt
+
+sqlx: ## refresh the query cache .sqlx/ after a change of a query or a migration
+	@.ci/run sqlx
+
+ci: ## everything that must pass before a merge
+	@.ci/run
