@@ -79,6 +79,52 @@ async fn case_021_a_daemon_whose_clock_is_wrong_touches_no_claim_of_another() {
 }
 
 #[tokio::test]
+async fn case_022_a_clock_that_goes_back_in_mid_send_shortens_no_lease() {
+    let receiver = Arc::new(Webhook::start().await.unwrap());
+    let entries = [webhook("erp", &receiver, "", "")];
+    let mut one = World::new(&entries).await;
+    let mut two = one.beside(&entries, 1, "k1").await;
+    let latch = Arc::new(Latch::default());
+    receiver.faults().next(Fault::HoldUntilReleased { act: true, latch: Arc::clone(&latch) });
+    let id = one.enqueue("erp", "INV-1", PAYLOAD).await;
+    one.dispatcher.step().await.unwrap();
+    assert!(latch.arrived(1, SOON).await);
+    let lease = "select lease_until::text from settled.attempts where intent_id = $1";
+    let before = one.text(lease, id).await;
+    one.clock.set_wall(one.clock.now() - TimeDelta::minutes(10));
+    assert_eq!(two.reaper.step().await.unwrap(), Progress::Idle);
+    two.dispatch().await;
+    latch.release();
+    one.finish().await;
+    assert_eq!((one.state(id).await.as_str(), one.text(lease, id).await), ("sent", before));
+    assert_eq!(receiver.effects().all().len(), 1);
+}
+
+#[tokio::test]
+async fn case_025_a_slow_send_is_never_handed_to_a_second_daemon() {
+    let receiver = Arc::new(Webhook::start().await.unwrap());
+    let entries = [webhook("erp", &receiver, "", "")];
+    let mut one = World::new(&entries).await;
+    let mut two = one.beside(&entries, 1, "k1").await;
+    let latch = Arc::new(Latch::default());
+    receiver.faults().next(Fault::HoldUntilReleased { act: true, latch: Arc::clone(&latch) });
+    let id = one.enqueue("erp", "INV-1", PAYLOAD).await;
+    one.dispatcher.step().await.unwrap();
+    assert!(latch.arrived(1, SOON).await);
+    // Inside the lease nobody touches it; after it, it is a doubt and not a job for somebody else.
+    one.turn(8);
+    assert_eq!(two.reaper.step().await.unwrap(), Progress::Idle);
+    one.turn(2);
+    assert_eq!(two.reaper.step().await.unwrap(), Progress::Worked(1));
+    two.dispatch().await;
+    assert_eq!(two.state(id).await, "unknown");
+    latch.release();
+    one.finish().await;
+    two.dispatch().await;
+    assert_eq!((two.state(id).await.as_str(), receiver.faults().count(Stage::Act)), ("sent", 1));
+}
+
+#[tokio::test]
 async fn case_024_a_claim_whose_daemon_died_before_it_connected_moves_on() {
     let receiver = Arc::new(Webhook::start().await.unwrap());
     let entries = [webhook("erp", &receiver, "", "")];

@@ -1,19 +1,31 @@
 //! Cases of kind LOST: how other systems lost or forgot. `tests/CASES.md` names them.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use settled::{
+    clock::{Clock, SystemClock},
     demo::fakes::{
         faults::{Fault, Stage, When},
         latch::Latch,
         webhook::Webhook,
     },
-    engine::runner::Step,
-    store::requests,
+    engine::runner::{Pace, Progress, Step, drive},
+    store::{error::StoreError, requests},
+    telemetry,
 };
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::doubt::PAYLOAD;
 use crate::support::{
+    db::Database,
     fragments::webhook,
     process::killed_after,
     world::{World, new_request},
@@ -27,7 +39,6 @@ fn wide(receiver: &Webhook, concurrency: u32) -> String {
 }
 
 async fn dispatch_all(world: &mut World) {
-    use settled::engine::runner::Progress;
     while world.dispatcher.step().await.unwrap() != Progress::Idle {
         world.finish().await;
     }
@@ -62,6 +73,58 @@ async fn case_013_a_transaction_that_is_larger_than_a_batch_is_sent_whole_each_w
     let references: HashSet<_> = effects.iter().map(|e| e.reference.clone()).collect();
     assert_eq!((effects.len(), keys.len(), references.len()), (251, 251, 251));
     assert_eq!(count(&world, "settled.intents where state = 'sent'").await, 251);
+}
+
+#[tokio::test]
+async fn case_014_a_daemon_whose_connections_were_cut_picks_up_by_its_next_look() {
+    let receiver = Webhook::start().await.unwrap();
+    let entries = [wide(&receiver, 16)];
+    let home = World::new(&entries).await;
+    let mut daemon = World::over(Database::again(&home.db.url).await, &entries, 1, "k1").await;
+    for n in 0..5 {
+        sqlx::query("select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()")
+            .execute(&home.db.pool)
+            .await
+            .unwrap();
+        let id = home.enqueue("erp", &format!("INV-{n}"), PAYLOAD).await;
+        // Nothing is subscribed to, so nothing has to be subscribed to again.
+        daemon.dispatch().await;
+        assert_eq!(home.state(id).await, "sent", "round {n}");
+    }
+}
+
+/// Postgres is gone.
+struct Gone(Arc<AtomicU32>);
+
+impl Step for Gone {
+    const NAME: &'static str = "gone";
+
+    async fn step(&mut self) -> Result<Progress, StoreError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Err(StoreError::Database(sqlx::Error::PoolClosed))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn case_017_a_loop_without_its_database_neither_spins_nor_stays_away() {
+    let steps = Arc::new(AtomicU32::new(0));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let pace = Pace { busy: Duration::ZERO, idle_min: Duration::from_millis(5), idle_max: Duration::from_millis(50) };
+    let (wake, stop) = (Arc::new(Notify::new()), CancellationToken::new());
+    let driven = tokio::spawn(drive(
+        Gone(Arc::clone(&steps)),
+        pace,
+        wake,
+        telemetry::progress::Progress::new(clock),
+        stop.clone(),
+    ));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let in_a_minute = steps.load(Ordering::SeqCst);
+    assert!((6..30).contains(&in_a_minute), "{in_a_minute} looks in a minute");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(steps.load(Ordering::SeqCst) > in_a_minute, "it looks again within ten seconds");
+    stop.cancel();
+    driven.await.unwrap();
 }
 
 #[tokio::test]
