@@ -14,6 +14,7 @@ use super::{
 use crate::{
     clock::Clock,
     domain::{evidence::Statement, outcome::Outcome, reason::Reason, state::State},
+    failpoint::failpoint,
     store::{self, error::StoreError, escalations::DueDecision, journal::Entry},
 };
 
@@ -47,6 +48,7 @@ impl Step for Decider {
             let due = store::escalations::decisions_due(&mut tx, self.clock.sql_now(), 1).await?;
             let Some(decision) = due.into_iter().next() else { break };
             let result = apply(&mut tx, &decision, &self.fleet, self.clock.sql_now()).await?;
+            failpoint!("decide-before-commit");
             tx.commit().await?;
             tracing::info!(intent.id = %decision.intent_id, actor = %decision.actor, result = %result, "send again");
             applied += 1;
