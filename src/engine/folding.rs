@@ -20,6 +20,7 @@ use crate::{
         intents::{Intent, Move},
         journal::Told,
     },
+    telemetry::metrics::Metrics,
 };
 
 /// What a look-up leaves in the journal: the verdict and all that is needed to compute it again.
@@ -259,6 +260,15 @@ pub struct Moved {
     pub from: State,
     /// After.
     pub folded: Folded,
+}
+
+impl Moved {
+    /// Counts the move, once its transaction is committed; `by` is a loop or `person`. Staying is no move.
+    pub fn count(&self, metrics: &Metrics, by: &str) {
+        if self.from != self.folded.state {
+            metrics.moved(self.folded.state.as_str(), by);
+        }
+    }
 }
 
 /// Folds a locked case and writes what follows: the intent, its queue row, its escalations.
