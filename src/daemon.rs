@@ -173,7 +173,8 @@ impl House {
             wake,
             windows,
             self.shutdown.clone(),
-        );
+        )
+        .with_fleet(Arc::clone(&self.fleet));
         let served = api::serve(listener, state, self.shutdown.clone());
         let api = tokio::spawn(async move {
             if let Err(error) = served.await {

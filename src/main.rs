@@ -2,8 +2,13 @@
 
 use std::{process::ExitCode, sync::Arc};
 
+#[cfg(feature = "demo")]
+use settled::bench;
 use settled::{
-    cli::{self, Command, exit::Exit},
+    cli::{
+        self, Command,
+        exit::{Exit, Failure},
+    },
     clock::SystemClock,
     config, daemon,
     lifecycle::Shutdown,
@@ -20,13 +25,20 @@ async fn main() -> ExitCode {
         Command::Serve { migrate } => serve(&cli, *migrate).await,
         #[cfg(feature = "demo")]
         Command::Demo(demo) => return play(demo).await,
-        _ => Ok(()),
+        #[cfg(feature = "demo")]
+        Command::Bench { intents, concurrency, rate, seconds } => {
+            let (intents, concurrency, rate, seconds) = (*intents, *concurrency, *rate, *seconds);
+            measure(bench::Arguments { intents, concurrency, rate, seconds, json: cli.json }).await
+        }
+        // `cli::run` has taken every other command.
+        _ => return Exit::Usage.into(),
     };
     match result {
         Ok(()) => Exit::Ok.into(),
         Err(error) => {
-            cli::complain(&error);
-            Exit::Failed.into()
+            let failure = Failure::from(error);
+            cli::complain(&failure.error);
+            failure.exit.into()
         }
     }
 }
@@ -37,6 +49,13 @@ async fn serve(cli: &cli::Cli, migrate: bool) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
     let _signals = shutdown.on_signals()?;
     daemon::run(settings, migrate, Arc::new(SystemClock), shutdown).await
+}
+
+#[cfg(feature = "demo")]
+async fn measure(arguments: bench::Arguments) -> anyhow::Result<()> {
+    let figures = bench::run(&arguments).await?;
+    let text = if arguments.json { serde_json::to_string(&figures)? } else { figures.table() };
+    cli::say(&text)
 }
 
 #[cfg(feature = "demo")]

@@ -182,6 +182,6 @@ fn not_found(id: Uuid) -> Problem {
     Problem::new(ProblemKind::NotFound, format!("there is no intent {id} that this token may see"))
 }
 
-fn wrong_query(error: &QueryRejection) -> Problem {
+pub(super) fn wrong_query(error: &QueryRejection) -> Problem {
     Problem::new(ProblemKind::Invalid, error.body_text())
 }

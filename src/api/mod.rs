@@ -6,6 +6,7 @@
 mod asking;
 pub mod auth;
 mod body;
+mod escalations;
 mod health;
 mod intents;
 mod pauses;
@@ -23,6 +24,7 @@ use tokio::{
 use crate::{
     clock::Clock,
     config::retention::Windows,
+    engine::fleet::Fleet,
     lifecycle::Shutdown,
     telemetry::{metrics::Metrics, progress::Progress},
 };
@@ -49,7 +51,10 @@ pub struct AppState {
     pub windows: Windows,
     /// Ends waits when the daemon stops.
     pub shutdown: Shutdown,
+    /// The destinations, whose policies the fold needs; without them no act is taken.
+    pub fleet: Option<Arc<Fleet>>,
     waiters: Arc<Semaphore>,
+    counted: Arc<health::Counted>,
 }
 
 impl AppState {
@@ -64,7 +69,25 @@ impl AppState {
         shutdown: Shutdown,
     ) -> Self {
         metrics.dedupe_window(i64::try_from(crate::config::retention::hours(windows.keys)).unwrap_or(i64::MAX));
-        Self { pool, clock, metrics, progress, wake, windows, shutdown, waiters: Arc::new(Semaphore::new(WAITERS)) }
+        Self {
+            pool,
+            clock,
+            metrics,
+            progress,
+            wake,
+            windows,
+            shutdown,
+            waiters: Arc::new(Semaphore::new(WAITERS)),
+            counted: Arc::default(),
+        }
+        let waiters = Arc::new(Semaphore::new(WAITERS));
+        Self { pool, clock, metrics, progress, wake, windows, shutdown, fleet: None, waiters }
+    }
+    /// With the destinations that this process serves, so that people can act.
+    #[must_use]
+    pub fn with_fleet(mut self, fleet: Arc<Fleet>) -> Self {
+        self.fleet = Some(fleet);
+        self
     }
 }
 

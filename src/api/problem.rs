@@ -54,6 +54,12 @@ pub enum Kind {
     RivalOpen,
     /// It was attempted already, so it cannot be cancelled by its producer.
     TooLate,
+    /// Somebody else acted meanwhile; who and what is told.
+    Stale,
+    /// The act does not fit how things stand.
+    NotPossible,
+    /// A reason, evidence or another word is missing; the field is named.
+    Incomplete,
     /// The ledger cannot be reached; the same call may be repeated with the same identity.
     Unavailable,
     /// Something unexpected.
@@ -62,7 +68,7 @@ pub enum Kind {
 
 impl Kind {
     /// All types.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 21] = [
         Self::Malformed,
         Self::Invalid,
         Self::IdentityRequired,
@@ -79,6 +85,9 @@ impl Kind {
         Self::Expired,
         Self::RivalOpen,
         Self::TooLate,
+        Self::Stale,
+        Self::NotPossible,
+        Self::Incomplete,
         Self::Unavailable,
         Self::Internal,
     ];
@@ -102,6 +111,9 @@ impl Kind {
             Self::Expired => "expired",
             Self::RivalOpen => "rival_open",
             Self::TooLate => "too_late",
+            Self::Stale => "stale",
+            Self::NotPossible => "not_possible",
+            Self::Incomplete => "incomplete",
             Self::Unavailable => "unavailable",
             Self::Internal => "internal",
         }
@@ -118,8 +130,10 @@ impl Kind {
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
-            Self::Conflict | Self::EndedWithoutEffect | Self::TooLate => StatusCode::CONFLICT,
-            Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Conflict | Self::EndedWithoutEffect | Self::TooLate | Self::Stale | Self::NotPossible => {
+                StatusCode::CONFLICT
+            }
+            Self::KeyReused | Self::Incomplete => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Expired => StatusCode::GONE,
             Self::RivalOpen | Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -144,6 +158,9 @@ impl Kind {
             Self::Expired => "The identity has expired",
             Self::RivalOpen => "Another call about the same thing is still open",
             Self::TooLate => "It was attempted already",
+            Self::Stale => "Somebody else was faster",
+            Self::NotPossible => "Not as things stand",
+            Self::Incomplete => "Something must be said with it",
             Self::Unavailable => "The ledger cannot be reached",
             Self::Internal => "Something unexpected happened",
         }
@@ -180,6 +197,9 @@ impl Problem {
             | Kind::EndedWithoutEffect
             | Kind::Expired
             | Kind::TooLate
+            | Kind::Stale
+            | Kind::NotPossible
+            | Kind::Incomplete
             | Kind::Internal => None,
         };
         Self { kind, detail: detail.into(), more: Map::new(), retry_after }

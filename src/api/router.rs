@@ -11,7 +11,7 @@ use http::{HeaderName, HeaderValue};
 use uuid::Uuid;
 
 use super::{
-    AppState, asking, health, intents, pauses,
+    AppState, asking, escalations, health, intents, pauses,
     problem::{Kind, Problem, REQUEST_ID},
 };
 
@@ -24,6 +24,10 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/intents/{id}", get(intents::show))
         .route("/v1/intents/{id}/story", get(intents::story))
         .route("/v1/intents/{id}/cancel", post(asking::cancel))
+        .route("/v1/intents/{id}/acts/{act}", post(escalations::act_on_intent))
+        .route("/v1/escalations", get(escalations::list))
+        .route("/v1/escalations/{id}", get(escalations::show))
+        .route("/v1/escalations/{id}/{act}", post(escalations::act_on_escalation))
         .route("/v1/pauses", get(pauses::list).post(pauses::add).delete(pauses::remove))
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))

@@ -83,6 +83,22 @@ pub enum Command {
     },
     /// Check the configuration, offline
     Check,
+    /// Measure this machine: deliveries, latency, CPU, memory, as ratios to bare yardsticks
+    #[cfg(feature = "demo")]
+    Bench {
+        /// Intents in the backlog
+        #[arg(long, default_value_t = 20_000)]
+        intents: u32,
+        /// Sends at the same time
+        #[arg(long, default_value_t = 64)]
+        concurrency: u32,
+        /// Intents a second in the latency part
+        #[arg(long, default_value_t = 100)]
+        rate: u32,
+        /// Seconds of the latency part
+        #[arg(long, default_value_t = 20)]
+        seconds: u32,
+    },
     /// Play the guided demonstration with private Postgres and fake downstreams
     #[cfg(feature = "demo")]
     #[command(args_conflicts_with_subcommands = true)]

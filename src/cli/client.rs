@@ -117,7 +117,7 @@ async fn tls(tcp: TcpStream, host: &str) -> anyhow::Result<tokio_rustls::client:
         .with_root_certificates(roots)
         .with_no_client_auth();
     let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
-    Ok(tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await.context("TLS")?)
+    tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await.context("TLS")
 }
 
 async fn send<S>(stream: S, request: Request<Full<Bytes>>) -> anyhow::Result<Reply>

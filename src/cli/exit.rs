@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use crate::config::{ConfigErrors, keys::KeyError, secret::SecretError};
+
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -55,12 +57,13 @@ impl Failure {
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         let error = error.into();
-        let exit = if error.is::<crate::config::ConfigErrors>() || error.is::<crate::config::secret::SecretError>() {
+        let config = error
+            .chain()
+            .any(|cause| cause.is::<ConfigErrors>() || cause.is::<SecretError>() || cause.is::<KeyError>());
+        let exit = if config {
             Exit::Config
-        } else if let Some(database) = error.downcast_ref::<sqlx::Error>() {
-            of_database(database)
         } else {
-            Exit::Failed
+            error.chain().find_map(|cause| cause.downcast_ref::<sqlx::Error>()).map_or(Exit::Failed, of_database)
         };
         Self { exit, error }
     }

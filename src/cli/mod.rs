@@ -42,13 +42,21 @@ pub fn complain(error: &anyhow::Error) {
     output::complain(error);
 }
 
+/// Puts a result on stdout.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub fn say(text: &str) -> anyhow::Result<()> {
+    output::write_all(&format!("{text}\n"))
+}
+
 /// Runs a command that reads or writes the ledger or the files. `None`: it is for the daemon or the demonstration.
 pub async fn run(cli: &Cli) -> Option<Exit> {
     let context = Context::new(cli);
     let result = match &cli.command {
         Command::Serve { .. } => return None,
         #[cfg(feature = "demo")]
-        Command::Demo(_) => return None,
+        Command::Demo(_) | Command::Bench { .. } => return None,
         Command::Check => check::run(&context),
         Command::Migrate => ledger::migrate(&context).await,
         Command::Show { intent, tenant } => intents::show(&context, intent, tenant.as_deref()).await,

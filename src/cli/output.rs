@@ -56,7 +56,8 @@ pub(super) fn complain(error: &anyhow::Error) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
-fn write_all(text: &str) -> anyhow::Result<()> {
+/// Text as it is.
+pub(super) fn write_all(text: &str) -> anyhow::Result<()> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         // The reader went away (`settled list | head`); that is no failure of ours.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

@@ -174,7 +174,9 @@ fn told(kind: &str, attempt: Option<i32>, actor: &str, data: &Value) -> (String,
         "look_up" => {
             let verdict = match &data["verdict"] {
                 Value::Object(inner) => inner.get("verdict").map_or_else(|| "-".to_owned(), plain),
-                other => plain(other),
+                other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+                    plain(other)
+                }
             };
             let mut lines = vec![format!("{verdict}{about}, asked by {actor}")];
             lines.extend(rest(data, &[]));

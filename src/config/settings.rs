@@ -178,8 +178,8 @@ pub struct Dispatcher {
 impl Default for Dispatcher {
     fn default() -> Self {
         Self {
-            poll_min: Duration::from_millis(20),
-            poll_max: Duration::from_millis(500),
+            poll_min: Duration::from_millis(10),
+            poll_max: Duration::from_millis(50),
             batch: 64,
             drain: Duration::from_secs(45),
             heartbeat: Duration::from_secs(5),

@@ -32,12 +32,17 @@ impl Daemon {
     /// # Errors
     /// When our own program cannot be found.
     pub fn new(directory: &Path) -> anyhow::Result<Self> {
-        Ok(Self {
-            program: std::env::current_exe().context("find our own program")?,
+        Ok(Self::of(std::env::current_exe().context("find our own program")?, directory))
+    }
+
+    /// The same with another build of the program, for tests.
+    pub fn of(program: PathBuf, directory: &Path) -> Self {
+        Self {
+            program,
             configuration: directory.join("settled.toml"),
             log: directory.join("daemon.log"),
             child: Arc::default(),
-        })
+        }
     }
 
     /// Starts it and waits until it is ready.

@@ -68,17 +68,15 @@ async fn play(arguments: Arguments) -> anyhow::Result<i32> {
     Ok(i32::from(sum.lost + sum.doubled > 0))
 }
 
-/// The open escalation, and the commands that settle it.
+/// What is open, and how it is settled.
 async fn how_to_decide(house: &House, tell: &Telling) -> anyhow::Result<()> {
-    let listed = house.daemon.ask(&["escalations", "list"]).await?;
-    tell.says("One decision is yours:");
-    for line in listed.lines() {
-        tell.sees(line);
+    tell.says("\nOne decision is yours:");
+    for line in house.daemon.ask(&["list", "--state", "unknown"]).await?.lines() {
+        tell.says(&format!("  {line}"));
     }
-    tell.says(&format!(
-        "Look first: curl {}/events    # what the partner would tell you on the telephone",
-        house.partner.url()
-    ));
-    tell.says(&format!("Then:       {}", house.daemon.spelled("escalations --help")));
+    tell.says("  Ask the partner as you would by telephone, then say what you know:");
+    tell.says(&format!("    curl {}/events", house.partner.url()));
+    tell.says(&format!("    {}", house.daemon.spelled("escalations list")));
+    tell.says("");
     Ok(())
 }

@@ -66,7 +66,7 @@ pub async fn lock(conn: &mut PgConnection, id: Uuid, at: Option<DateTime<Utc>>) 
         select id, tenant, destination, effect_scope, recipient, reference, occurrence, holds_effect, state, approved,
                attempt, evidence, version, key, kid, created_at, due_at, deadline, provider_id, sent_at, marks,
                coalesce($2, clock_timestamp()) as "now!"
-          from settled.intents where id = $1 for update"#,
+          from settled.intents where id = $1 for no key update"#,
         id,
         at,
     )
@@ -266,10 +266,15 @@ pub async fn reopen(
 ) -> Result<(), StoreError> {
     let done = sqlx::query!(
         "-- intents::reopen
-        update settled.intents
-           set deadline = $2, revision = revision + case when $3 then 1 else 0 end,
-               key = case when $3 then null else key end, kid = case when $3 then null else kid end
-         where id = $1",
+        update settled.intents i
+           set deadline = $2,
+               -- Above every revision that made or may make a key of this identity, corrections by others included.
+               revision = case when $3 then 1 + greatest(i.revision, (
+                   select max(other.revision) from settled.requests mine
+                     join settled.requests other using (tenant, run_id, step, slot)
+                    where mine.intent_id = i.id and mine.verdict = 'accepted')) else i.revision end,
+               key = case when $3 then null else i.key end, kid = case when $3 then null else i.kid end
+         where i.id = $1",
         id,
         deadline,
         new_revision,

@@ -1,6 +1,8 @@
 //! Every SQL statement, one file a table. Functions take a connection, so a caller with a transaction can join.
 
 pub mod attempts;
+#[cfg(feature = "demo")]
+pub mod bench;
 pub mod destinations;
 pub mod error;
 pub mod escalations;

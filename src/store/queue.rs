@@ -106,7 +106,7 @@ pub async fn pick(
                                 or (p.scope = 'tenant' and p.name = q.tenant)
                                 or (p.scope = 'destination' and p.name = q.destination))
              order by q.due_at limit $2
-               for update of q, i skip locked)
+               for no key update of q, i skip locked)
         select i.id, i.tenant, i.effect_scope, i.recipient, i.occurrence, i.attempt, i.key, i.kid, i.created_at, i.revision,
                r.run_id, r.step, r.slot, r.reference, p.body, coalesce($3, clock_timestamp()) as "now!"
           from due

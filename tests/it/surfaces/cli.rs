@@ -95,3 +95,261 @@ fn check_fails_on_an_unknown_key_and_names_it() {
     assert!(out(&checked).contains("instance.regoin"), "{}", out(&checked));
     assert!(out(&checked).contains("unknown field"), "{}", out(&checked));
 }
+
+const HOOKS: &str = r#"
+destinations_revision = REVISION
+[instance]
+name = "test"
+region = "eu"
+[database]
+url = "URL"
+[keys]
+active = "k1"
+secrets = [{ kid = "k1", file = "SECRET" }]
+[[destinations]]
+name = "hooks"
+channel = "webhook"
+in_doubt = "person"
+webhook = { url = "https://TARGET/" }
+"#;
+
+/// A database with one published destination that tenant acme may use, and its configuration.
+struct Installed {
+    db: Database,
+    dir: tempfile::TempDir,
+}
+
+impl Installed {
+    async fn new() -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let this = Self { db: Database::new().await, dir: tempfile::tempdir().unwrap() };
+        let secret = this.dir.path().join("key");
+        std::fs::write(&secret, "0123456789abcdef0123456789abcdef").unwrap();
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o400)).unwrap();
+        this.write(1, "hooks.test");
+        assert!(out(&this.run(&["destinations", "publish"])).contains("new"));
+        sqlx::query("insert into settled.grants (tenant, destination) values ('acme', 'hooks')")
+            .execute(&this.db.pool)
+            .await
+            .unwrap();
+        this
+    }
+
+    fn write(&self, revision: i64, target: &str) {
+        let secret = self.dir.path().join("key");
+        let text = HOOKS
+            .replace("REVISION", &revision.to_string())
+            .replace("URL", &self.db.url)
+            .replace("SECRET", secret.to_str().unwrap())
+            .replace("TARGET", target);
+        std::fs::write(self.dir.path().join("settled.toml"), text).unwrap();
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let config = self.dir.path().join("settled.toml");
+        settled(arguments, &[("SETTLED_CONFIG", config.to_str().unwrap())])
+    }
+
+    fn enqueue(&self, payload: &str, run: &str, more: &[&str]) -> Output {
+        let mut arguments =
+            vec!["enqueue", "hooks", "INV-1", "--payload", payload, "--run-id", run, "--step", "1", "--tenant", "acme"];
+        arguments.extend(more);
+        self.run(&arguments)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_higher_revision_replaces_a_published_destination() {
+    let at = Installed::new().await;
+    assert!(out(&at.run(&["destinations", "publish"])).contains("unchanged"));
+    at.write(1, "other.test");
+    let same = at.run(&["destinations", "publish"]);
+    assert_eq!(same.status.code(), Some(4), "{}", out(&same));
+    assert!(out(&same).contains("raise the revision"), "{}", out(&same));
+    at.write(2, "other.test");
+    assert!(out(&at.run(&["destinations", "publish"])).contains("replaced"));
+    at.write(1, "hooks.test");
+    assert_eq!(at.run(&["destinations", "publish"]).status.code(), Some(4));
+    let listed = out(&at.run(&["destinations", "list"]));
+    for words in ["hooks  (webhook, revision 2", "in doubt: a person decides", "client retries: none"] {
+        assert!(listed.contains(words), "{words}\n{listed}");
+    }
+    assert_eq!(at.run(&["destinations", "test", "hooks"]).status.code(), Some(3), "it cannot be asked");
+    assert_eq!(at.run(&["check"]).status.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn enqueue_by_database_has_an_exit_code_for_every_verdict() {
+    let at = Installed::new().await;
+    let first = at.enqueue(r#"{"amount":1}"#, "run-1", &["--json"]);
+    assert_eq!(first.status.code(), Some(0), "{}", err(&first));
+    let receipt: serde_json::Value = serde_json::from_str(&out(&first)).unwrap();
+    assert_eq!(receipt["verdict"], "accepted");
+    let id = receipt["intent_id"].as_str().unwrap();
+    assert!(out(&at.enqueue(r#"{"amount":1.0}"#, "run-1", &[])).starts_with("replayed"));
+    assert!(out(&at.enqueue(r#"{"amount":1}"#, "run-2", &[])).starts_with("already requested"));
+    let conflict = at.enqueue(r#"{"amount":2}"#, "run-1", &[]);
+    assert_eq!(conflict.status.code(), Some(4));
+    assert!(err(&conflict).contains("differs in: /payload/amount"), "{}", err(&conflict));
+    assert!(err(&conflict).contains(id), "{}", err(&conflict));
+    assert_eq!(at.enqueue("{", "run-1", &[]).status.code(), Some(65));
+    let withdrawn = at.run(&["cancel", id, "--reason", "not needed"]);
+    assert_eq!(out(&withdrawn), format!("intent {id} is cancelled\n"), "{}", err(&withdrawn));
+    assert_eq!(at.enqueue(r#"{"amount":1}"#, "run-1", &[]).status.code(), Some(5));
+    let listed = out(&at.run(&["list", "--reference", "inv-1", "--json"]));
+    assert_eq!(serde_json::from_str::<serde_json::Value>(listed.trim()).unwrap()["state"], "cancelled");
+    assert_eq!(at.run(&["show", "INV-404"]).status.code(), Some(3));
+    let (principal, surface): (String, String) =
+        sqlx::query_as("select principal, surface from settled.requests limit 1").fetch_one(&at.db.pool).await.unwrap();
+    assert!(principal.starts_with("operator:"), "{principal}");
+    assert_eq!(surface, "cli");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn enqueue_over_http_says_the_same_as_by_database() {
+    use std::sync::Arc;
+
+    use settled::store::tokens::Kind;
+
+    use super::http_support::Api;
+
+    let api = Arc::new(Api::new().await);
+    api.destination("hooks", &["acme"]).await;
+    let token = api.token(Kind::Producer, Some("acme")).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    std::fs::write(&file, format!("{token}\n")).unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let shutdown = api.state.shutdown.clone();
+    let server = tokio::spawn(settled::api::serve(listener, api.state.clone(), shutdown.clone()));
+    let enqueue = move |payload: &str, key: &str| {
+        let arguments = [
+            "enqueue",
+            "hooks",
+            "INV-1",
+            "--payload",
+            payload,
+            "--idempotency-key",
+            key,
+            "--url",
+            &url,
+            "--token-file",
+        ];
+        let mut arguments = arguments.to_vec();
+        arguments.push(file.to_str().unwrap());
+        settled(&arguments, &[])
+    };
+    let run = move || {
+        [
+            enqueue(r#"{"amount":1}"#, "order-1"),
+            enqueue(r#"{"amount":1}"#, "order-1"),
+            enqueue(r#"{"amount":1}"#, "order-2"),
+            enqueue(r#"{"amount":2}"#, "order-2"),
+        ]
+    };
+    let [first, again, elsewhere, other] = tokio::task::spawn_blocking(run).await.unwrap();
+    assert!(out(&first).starts_with("accepted"), "{}", err(&first));
+    assert!(out(&again).starts_with("replayed"), "{}", err(&again));
+    assert!(out(&elsewhere).starts_with("already requested"), "{}", err(&elsewhere));
+    assert_eq!(other.status.code(), Some(4));
+    assert!(err(&other).contains("differs in: /payload/amount"), "{}", err(&other));
+    shutdown.begin();
+    tokio::time::timeout(std::time::Duration::from_secs(10), server).await.expect("it stops").unwrap().unwrap();
+}
+
+const LOOK_UP: &str = r#"
+[destinations.look_up]
+kind = "http"
+lag = "1s"
+horizon = "72h"
+[destinations.look_up.http]
+per = "key"
+url = "http://TARGET/orders"
+query = { key = "{key}" }
+pages = { full_page = 100 }
+answer = { items = "/orders", key_at = "/key", id_at = "/id" }
+account = { url = "http://TARGET/me", expect = { "/account" = "acme" } }
+"#;
+
+/// A downstream that has one order, and answers like one that ignores the query when it is broken.
+async fn downstream(broken: bool) -> std::net::SocketAddr {
+    use axum::{Json, Router, extract::RawQuery, routing::get};
+    use serde_json::json;
+    let orders = move |RawQuery(query): RawQuery| async move {
+        let known = query.is_some_and(|q| q.contains(&"a".repeat(32)));
+        let order = json!({ "id": "o-1", "key": "a".repeat(32) });
+        Json(json!({ "orders": if known && !broken { vec![order] } else { vec![] } }))
+    };
+    let app =
+        Router::new().route("/orders", get(orders)).route("/me", get(|| async { Json(json!({ "account": "acme" })) }));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn destinations_test_asks_a_known_and_an_impossible_question() {
+    let at = Installed::new().await;
+    assert_eq!(at.enqueue("{}", "run-1", &[]).status.code(), Some(0));
+    for (revision, broken, code) in [(2, false, 0), (3, true, 1)] {
+        let address = downstream(broken).await.to_string();
+        at.write(revision, "hooks.test");
+        let path = at.dir.path().join("settled.toml");
+        let config = std::fs::read_to_string(&path)
+            .unwrap()
+            .replace("in_doubt", "allow_addresses = [\"127.0.0.0/8\"]\nin_doubt");
+        std::fs::write(&path, config + &LOOK_UP.replace("TARGET", &address)).unwrap();
+        let published = at.run(&["destinations", "publish"]);
+        assert!(out(&published).contains("replaced"), "{}{}", out(&published), err(&published));
+        assert_eq!(
+            at.run(&["destinations", "test", "hooks"]).status.code(),
+            Some(3),
+            "nothing is known to have arrived"
+        );
+        sqlx::query(
+            "insert into settled.witnesses (destination, generation, intent_id, started_at, ended_at, key, reference, occurrence, recipient)
+             select d.name, d.generation, i.id, now() - interval '1 hour', now() - interval '1 hour', repeat('a', 32), 'inv-1', 1, ''
+               from settled.destinations d, settled.intents i",
+        )
+        .execute(&at.db.pool)
+        .await
+        .unwrap();
+        let at_run = || at.run(&["destinations", "test", "hooks"]);
+        let tested = tokio::task::block_in_place(at_run);
+        assert_eq!(tested.status.code(), Some(code), "{}{}", out(&tested), err(&tested));
+        let known = if broken { "FAIL  the known one is found" } else { "ok    the known one is found" };
+        assert!(out(&tested).contains(known), "{}", out(&tested));
+        assert!(out(&tested).contains("ok    the impossible one is not"), "{}", out(&tested));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn producers_are_granted_listed_and_revoked() {
+    let at = Installed::new().await;
+    let role = format!("cli_{}", uuid::Uuid::now_v7().simple());
+    let sql = format!("create role {role} login");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&at.db.pool).await.unwrap();
+    let grant = at.run(&["producers", "grant", &role, "--tenant", "beta", "--destination", "hooks"]);
+    assert_eq!(out(&grant), format!("role {role} acts for tenant beta; granted: hooks\n"), "{}", err(&grant));
+
+    // A producer's own connection: no principal, no surface, its own tenant only.
+    let mut url = url::Url::parse(&at.db.url).unwrap();
+    url.set_username(&role).unwrap();
+    let own = [("SETTLED_DATABASE_URL", url.as_str())];
+    let asked = ["enqueue", "hooks", "INV-9", "--payload", "{}", "--run-id", "r", "--step", "1"];
+    let accepted = settled(&asked, &own);
+    assert!(out(&accepted).starts_with("accepted"), "{}", err(&accepted));
+    let mut foreign = asked.to_vec();
+    foreign.extend(["--tenant", "acme"]);
+    assert_eq!(settled(&foreign, &own).status.code(), Some(77));
+    assert_eq!(settled(&["tokens", "list"], &own).status.code(), Some(77), "a producer reads no tokens");
+    assert_eq!(settled(&["pause", "--all", "--reason", "x"], &own).status.code(), Some(77));
+
+    assert!(out(&at.run(&["producers", "list"])).contains(&role));
+    assert_eq!(at.run(&["producers", "revoke", &role, "--tenant", "beta"]).status.code(), Some(0));
+    assert_eq!(at.run(&["producers", "revoke", &role, "--tenant", "beta"]).status.code(), Some(3));
+    let sql = format!("drop owned by {role}; drop role {role}");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&at.db.pool).await.unwrap();
+}

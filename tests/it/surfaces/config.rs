@@ -60,7 +60,10 @@ fn with_secrets_there(value: &mut serde_json::Value, file: &Path) {
     match value {
         serde_json::Value::Object(object) => object.values_mut().for_each(|v| with_secrets_there(v, file)),
         serde_json::Value::Array(items) => items.iter_mut().for_each(|v| with_secrets_there(v, file)),
-        _ => {}
+        serde_json::Value::Null
+        | serde_json::Value::Bool(_)
+        | serde_json::Value::Number(_)
+        | serde_json::Value::String(_) => {}
     }
 }
 

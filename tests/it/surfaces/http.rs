@@ -162,5 +162,7 @@ async fn metrics_are_open_metrics_text_with_the_dedupe_window() {
     assert!(answer.header("content-type").unwrap().starts_with("application/openmetrics-text"));
     assert!(answer.text.contains("settled_dedupe_window_hours 4320"), "{}", answer.text);
     assert!(answer.text.contains("settled_http_answers_total{route=\"/v1/pauses\",status=\"403\"}"), "{}", answer.text);
+    assert!(answer.text.contains("settled_escalations_open{reason=\"no_look_up\"} 0"), "{}", answer.text);
+    assert!(answer.text.contains("settled_pauses{scope=\"all\"} 0"), "{}", answer.text);
     assert!(answer.text.ends_with("# EOF\n"));
 }

@@ -71,7 +71,7 @@ async fn a_wait_ends_when_the_intent_settles_and_when_the_daemon_stops() {
     let both = async { tokio::join!(api.get(&path, &token), stop) };
     let (answer, ()) = tokio::time::timeout(Duration::from_secs(10), both).await.expect("a stop ends waits");
     assert_eq!((answer.status.as_u16(), &answer.json()["state"]), (200, &json!("pending")));
-    api.get(&format!("{}1", path), &token).await.problem(400, "invalid");
+    api.get(&format!("{path}1"), &token).await.problem(400, "invalid");
 }
 
 #[tokio::test]

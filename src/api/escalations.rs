@@ -1,0 +1,321 @@
+//! `/v1/escalations` and `/v1/intents/{id}/acts/{act}`: what people read before they decide, and their acts. Producers get 403.
+//!
+//! Reading changes nothing; every act is a POST with the version that the person saw.
+
+use axum::{
+    Json,
+    body::Body,
+    extract::{Path, Query, State, rejection::QueryRejection},
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, header};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::{
+    AppState,
+    auth::Caller,
+    body,
+    intents::wrong_query,
+    problem::{Kind as ProblemKind, Problem},
+};
+use crate::{
+    config::destination::Destination,
+    domain::{reason::Reason, state::State as IntentState},
+    engine::resolution::{self, Act, ActError, Asking, Person, Suggestion, Target, Words},
+    store::{
+        attempts,
+        escalations::reading::{self, Escalation, Filter, Stakes},
+        generations,
+        story::{self, Story},
+        tokens::Principal,
+    },
+};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Listed {
+    /// `open` (default) or `closed`.
+    state: Option<String>,
+    snoozed: Option<bool>,
+    reason: Option<String>,
+    destination: Option<String>,
+    tenant: Option<String>,
+    claimed: Option<bool>,
+    mine: Option<bool>,
+    cause: Option<String>,
+    intent: Option<Uuid>,
+    before: Option<Uuid>,
+    limit: Option<i64>,
+}
+
+/// Escalations, newest first, and how many are open by cause.
+pub(super) async fn list(
+    State(state): State<AppState>,
+    caller: Caller,
+    query: Result<Query<Listed>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let person = caller.must_be_person()?;
+    let Query(listed) = query.map_err(|e| wrong_query(&e))?;
+    let limit = listed.limit.unwrap_or(50);
+    if !(1..=200).contains(&limit) {
+        return Err(Problem::field(ProblemKind::Invalid, "limit", "must be 1 to 200"));
+    }
+    let closed = match listed.state.as_deref() {
+        None | Some("open") => false,
+        Some("closed") => true,
+        Some(_) => return Err(Problem::field(ProblemKind::Invalid, "state", "must be open or closed")),
+    };
+    if listed.reason.as_deref().is_some_and(|word| Reason::parse(word).is_none()) {
+        return Err(Problem::field(ProblemKind::Invalid, "reason", "must be the name of a reason"));
+    }
+    let tenant = match (&person.tenant, &listed.tenant) {
+        (Some(own), Some(asked)) if own != asked => {
+            return Err(Problem::new(ProblemKind::Forbidden, format!("this token sees tenant {own} only")));
+        }
+        (Some(own), _) => Some(own.as_str()),
+        (None, asked) => asked.as_deref(),
+    };
+    let actor = person.actor();
+    let filter = Filter {
+        closed,
+        snoozed: listed.snoozed.unwrap_or(false),
+        reason: listed.reason.as_deref(),
+        destination: listed.destination.as_deref(),
+        tenant,
+        claimed: listed.claimed,
+        of: listed.mine.unwrap_or(false).then_some(actor.as_str()),
+        intent_id: listed.intent,
+        cause: listed.cause.as_deref(),
+        before: listed.before,
+        limit,
+    };
+    let at = state.clock.sql_now();
+    let mut conn = state.pool.acquire().await?;
+    let escalations = reading::list(&mut conn, &filter, at).await?;
+    let causes = reading::causes(&mut conn, tenant, at).await?;
+    let full = usize::try_from(limit).is_ok_and(|limit| escalations.len() == limit);
+    let next = escalations.last().filter(|_| full).map(|last| last.id);
+    Ok(Json(json!({ "escalations": escalations, "causes": causes, "next": next })).into_response())
+}
+
+/// What a person decides from.
+#[derive(Serialize)]
+struct View {
+    escalation: Escalation,
+    /// Of the escalation and of the intent: what the acts must name.
+    versions: Versions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    intent: Option<Story>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stakes: Option<Stakes>,
+    costs: Costs,
+    /// What asking can prove, for each attempt in doubt.
+    doubts: Vec<Doubt>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    suggestion: Option<Suggestion>,
+}
+
+#[derive(Serialize)]
+struct Versions {
+    escalation: i64,
+    intent: Option<i64>,
+}
+
+/// What each mistake costs, in the destination's own words.
+#[derive(Serialize)]
+struct Costs {
+    if_twice: String,
+    if_never: String,
+}
+
+impl Costs {
+    fn of(destination: Option<&Destination>) -> Self {
+        let say = |words: Option<&String>| words.cloned().unwrap_or_else(|| "not stated by the destination".to_owned());
+        Self {
+            if_twice: say(destination.and_then(|d| d.if_twice.as_ref())),
+            if_never: say(destination.and_then(|d| d.if_never.as_ref())),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Doubt {
+    attempt: i32,
+    #[serde(flatten)]
+    asking: Asking,
+}
+
+/// One escalation with its intent's story, what each mistake costs, and what to do next.
+pub(super) async fn show(
+    State(state): State<AppState>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let person = caller.must_be_person()?;
+    let id = escalation_id(&id)?;
+    let mut conn = state.pool.acquire().await?;
+    let escalation = reading::get(&mut conn, id, person.tenant.as_deref()).await?.ok_or_else(|| not_found(id))?;
+    Ok(Json(view(&mut conn, escalation, person).await?).into_response())
+}
+
+async fn view(conn: &mut PgConnection, escalation: Escalation, person: &Principal) -> Result<View, Problem> {
+    let (mut story, mut stakes, mut doubts) = (None, None, Vec::new());
+    if let Some(intent_id) = escalation.intent_id {
+        story = story::story(conn, intent_id, person.tenant.as_deref()).await?;
+        stakes = reading::stakes(conn, intent_id).await?;
+        doubts = doubts_of(conn, intent_id, &escalation.destination).await?;
+    }
+    let definition = stakes.as_ref().and_then(|s| serde_json::from_value::<Destination>(s.definition.clone()).ok());
+    let intent_state = escalation.state.as_deref().and_then(IntentState::parse);
+    let open = escalation.closed_at.is_none();
+    let suggestion =
+        Reason::parse(&escalation.reason).filter(|_| open).map(|reason| resolution::suggest(reason, intent_state));
+    Ok(View {
+        versions: Versions { escalation: escalation.version, intent: escalation.intent_version },
+        escalation,
+        intent: story,
+        stakes,
+        costs: Costs::of(definition.as_ref()),
+        doubts,
+        suggestion,
+    })
+}
+
+/// Attempts that ended in doubt, and what the generation that each used can prove.
+async fn doubts_of(conn: &mut PgConnection, intent_id: Uuid, destination: &str) -> Result<Vec<Doubt>, Problem> {
+    let mut doubts = Vec::new();
+    for row in attempts::of(conn, intent_id).await? {
+        if !row.attempt.outcome.as_ref().is_some_and(|outcome| outcome.as_str() == "ambiguous") {
+            continue;
+        }
+        let definition = generations::definition(conn, destination, &row.generation).await?;
+        let Some(config) = definition.and_then(|d| serde_json::from_value::<Destination>(d).ok()) else { continue };
+        let closure = row.closure_at.unwrap_or(row.lease_until);
+        let asking = resolution::asking(&config, row.claimed_at, closure);
+        doubts.push(Doubt { attempt: row.attempt.number, asking });
+    }
+    Ok(doubts)
+}
+
+/// An act on an escalation, or on the intent that it is about.
+pub(super) async fn act_on_escalation(
+    State(state): State<AppState>,
+    caller: Caller,
+    Path((id, verb)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let person = caller.must_be_person()?;
+    let target = Target::Escalation(escalation_id(&id)?);
+    act(&state, person, target, &verb, &headers, body).await
+}
+
+/// An act on an intent, escalated or not.
+pub(super) async fn act_on_intent(
+    State(state): State<AppState>,
+    caller: Caller,
+    Path((id, verb)): Path<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let person = caller.must_be_person()?;
+    let target = Target::Intent(super::intents::intent_id(&id)?);
+    act(&state, person, target, &verb, &headers, body).await
+}
+
+async fn act(
+    state: &AppState,
+    person: &Principal,
+    target: Target,
+    verb: &str,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let words = words(headers, body).await?;
+    let act = Act::read(&verb.replace('-', "_"), &words)?;
+    let expected = expected(headers, words.version)?;
+    if act.decides() && expected.is_none() {
+        return Err(Problem::field(
+            ProblemKind::Incomplete,
+            "version",
+            "must be the version that was decided on (or an If-Match header)",
+        ));
+    }
+    let Some(fleet) = &state.fleet else {
+        return Err(Problem::new(ProblemKind::Unavailable, "this process serves no destinations"));
+    };
+    let result =
+        resolution::act(&state.pool, fleet, &*state.clock, &Person::from(person), target, &act, expected).await;
+    let outcome = match &result {
+        Ok(resolved) if resolved.repeated => "unchanged",
+        Ok(_) => "applied",
+        Err(ActError::Stale { .. }) => "stale",
+        Err(ActError::Store(_)) => "error",
+        Err(
+            ActError::Forbidden(_)
+            | ActError::NotFound(_)
+            | ActError::Incomplete { .. }
+            | ActError::NotPossible(_)
+            | ActError::ReRequested { .. },
+        ) => "refused",
+    };
+    state.metrics.act(act.verb(), outcome);
+    let resolved = result?;
+    state.wake.notify_waiters();
+    Ok(Json(resolved).into_response())
+}
+
+/// A call without a body says nothing; that is enough for claim, release, ask and the like.
+async fn words(headers: &HeaderMap, body: Body) -> Result<Words, Problem> {
+    let length = headers.get(header::CONTENT_LENGTH).is_none_or(|value| value.as_bytes() == b"0");
+    if length && !headers.contains_key(header::CONTENT_TYPE) && !headers.contains_key(header::TRANSFER_ENCODING) {
+        return Ok(Words::default());
+    }
+    let bytes = body::read(headers, body).await?;
+    body::parse(&bytes)
+}
+
+/// The version in the body or in `If-Match`; where both are given they must agree.
+fn expected(headers: &HeaderMap, given: Option<i64>) -> Result<Option<i64>, Problem> {
+    let Some(tag) = headers.get(header::IF_MATCH) else { return Ok(given) };
+    let number = tag.to_str().ok().and_then(|text| text.trim().trim_matches('"').parse::<i64>().ok());
+    match (number, given) {
+        (None, _) => Err(Problem::field(ProblemKind::Invalid, "If-Match", "must be one version, such as \"3\"")),
+        (Some(number), Some(given)) if number != given => {
+            Err(Problem::field(ProblemKind::Invalid, "version", "must agree with If-Match"))
+        }
+        (Some(number), _) => Ok(Some(number)),
+    }
+}
+
+fn escalation_id(text: &str) -> Result<Uuid, Problem> {
+    text.parse().map_err(|_| Problem::field(ProblemKind::Invalid, "id", "must be the id of an escalation (UUID)"))
+}
+
+fn not_found(id: Uuid) -> Problem {
+    Problem::new(ProblemKind::NotFound, format!("there is no escalation {id} that this token may see"))
+}
+
+impl From<ActError> for Problem {
+    fn from(error: ActError) -> Self {
+        let words = error.to_string();
+        match error {
+            ActError::Forbidden(_) => Self::new(ProblemKind::Forbidden, words),
+            ActError::NotFound(_) => Self::new(ProblemKind::NotFound, words),
+            ActError::Incomplete { field, rule } => Self::field(ProblemKind::Incomplete, field, rule),
+            ActError::NotPossible(_) => Self::new(ProblemKind::NotPossible, words),
+            ActError::ReRequested { intent } => {
+                Self::new(ProblemKind::NotPossible, words).with("re_requested_as", intent.to_string())
+            }
+            ActError::Stale { who, what, when, version } => Self::new(ProblemKind::Stale, words)
+                .with("who", who)
+                .with("what", what)
+                .with("when", when.map(|at| at.to_rfc3339()))
+                .with("version", version),
+            ActError::Store(error) => error.into(),
+        }
+    }
+}
