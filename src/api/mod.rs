@@ -77,12 +77,12 @@ impl AppState {
             wake,
             windows,
             shutdown,
+            fleet: None,
             waiters: Arc::new(Semaphore::new(WAITERS)),
             counted: Arc::default(),
         }
-        let waiters = Arc::new(Semaphore::new(WAITERS));
-        Self { pool, clock, metrics, progress, wake, windows, shutdown, fleet: None, waiters }
     }
+
     /// With the destinations that this process serves, so that people can act.
     #[must_use]
     pub fn with_fleet(mut self, fleet: Arc<Fleet>) -> Self {

@@ -33,7 +33,8 @@ use crate::{
     telemetry::metrics::Metrics,
 };
 
-/// A proof of absence must outlive the claim by this much.
+/// A proof of absence must outlive the claim by this much, or by a quarter of the lag where that is shorter: a proof lives
+/// no longer than the lag.
 const PROOF_MARGIN: Duration = Duration::from_secs(2);
 
 /// What the dispatcher and the reconciler need to send.
@@ -184,7 +185,9 @@ impl Dispatcher {
     ) -> Result<Option<bool>, StoreError> {
         let policy = served.policy();
         let Some(case) = Case::lock(conn, pick.id, self.sending.clock.sql_now()).await? else { return Ok(None) };
-        if case.fold_at(&policy, after(case.intent.now, PROOF_MARGIN)).state == State::Pending {
+        let lag = policy.asking.as_ref().map_or(PROOF_MARGIN, |asking| asking.lag / 4);
+        let margin = PROOF_MARGIN.min(lag);
+        if case.fold_at(&policy, after(case.intent.now, margin)).state == State::Pending {
             let doubted = |a: &AttemptRow| matches!(a.attempt.outcome, Some(Outcome::Ambiguous { .. }));
             return Ok(Some(case.attempts.iter().any(doubted)));
         }
@@ -192,7 +195,7 @@ impl Dispatcher {
         let mut cause = Cause::of(&actor);
         cause.detail = Some("the proof of absence went stale before it was sent again".to_owned());
         let mut stale = case;
-        stale.intent.now = after(stale.intent.now, PROOF_MARGIN);
+        stale.intent.now = after(stale.intent.now, margin);
         settle(conn, &stale, &policy, &cause).await?;
         Ok(None)
     }
