@@ -10,6 +10,7 @@ mod client;
 mod context;
 mod destinations;
 mod enqueue;
+mod escalations;
 pub mod exit;
 mod intents;
 mod ledger;
@@ -67,6 +68,7 @@ pub async fn run(cli: &Cli) -> Option<Exit> {
         Command::Resume { scope } => pauses::resume(&context, scope).await,
         Command::Enqueue(asked) => enqueue::run(&context, asked).await,
         Command::Cancel { intent, reason, api } => enqueue::cancel(&context, *intent, reason, api).await,
+        Command::Escalations(which) => escalations::run(&context, which).await,
         Command::Producers(which) => producers::run(&context, which).await,
     };
     Some(result.unwrap_or_else(|Failure { exit, error }| {

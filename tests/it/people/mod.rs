@@ -1,3 +1,10 @@
 //! What people may do, and what follows.
 
-mod support_works;
+mod acts;
+mod approvals;
+mod desk;
+mod guards;
+mod http;
+mod postgres;
+mod retractions;
+mod send_again;
