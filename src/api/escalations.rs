@@ -257,7 +257,7 @@ async fn view(conn: &mut PgConnection, escalation: Escalation, person: &Principa
 async fn doubts_of(conn: &mut PgConnection, intent_id: Uuid, destination: &str) -> Result<Vec<Doubt>, Problem> {
     let mut doubts = Vec::new();
     for row in attempts::of(conn, intent_id).await? {
-        if !row.attempt.outcome.as_ref().is_some_and(|outcome| outcome.as_str() == "ambiguous") {
+        if row.attempt.outcome.as_ref().is_none_or(|outcome| outcome.as_str() != "ambiguous") {
             continue;
         }
         let definition = generations::definition(conn, destination, &row.generation).await?;

@@ -171,12 +171,10 @@ pub async fn write_move(conn: &mut PgConnection, m: &Move<'_>) -> Result<(), Sto
     )
     .fetch_one(conn)
     .await
-    .map_err(|error| match &error {
+    .map_err(|error| {
+        let effect_taken = error.as_database_error().is_some_and(|e| e.constraint() == Some("intents_effect"));
         // Somebody took the effect between our look and our write: look again.
-        sqlx::Error::Database(e) if e.constraint() == Some("intents_effect") => {
-            StoreError::Moved { what: "effect", row: m.from.id }
-        }
-        _ => StoreError::Database(error),
+        if effect_taken { StoreError::Moved { what: "effect", row: m.from.id } } else { StoreError::Database(error) }
     })?;
     one(u64::try_from(written).unwrap_or(0), "intent", m.from.id)
 }
