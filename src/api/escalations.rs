@@ -8,6 +8,7 @@ use axum::{
     extract::{Path, Query, State, rejection::QueryRejection},
     response::{IntoResponse, Response},
 };
+use chrono::{DateTime, Utc};
 use http::{HeaderMap, header};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -23,13 +24,18 @@ use super::{
 };
 use crate::{
     config::{compensate::Compensate, destination::Destination},
-    domain::{reason::Reason, state::State as IntentState},
+    domain::{
+        absence::Case,
+        question::{Role, Seen},
+        reason::Reason,
+        state::State as IntentState,
+    },
     engine::resolution::{self, Act, ActError, Asking, Person, Suggestion, Target, Words},
     store::{
         attempts,
         escalations::reading::{self, Escalation, Filter, Stakes},
         generations,
-        story::{self, Story},
+        story::{self, Story, What},
         tokens::Principal,
     },
 };
@@ -117,6 +123,8 @@ struct View {
     counter_action: Option<Compensate>,
     /// What asking can prove, for each attempt in doubt.
     doubts: Vec<Doubt>,
+    /// What asking said, newest first, each with its controls.
+    questions: Vec<Asked>,
     #[serde(skip_serializing_if = "Option::is_none")]
     suggestion: Option<Suggestion>,
 }
@@ -142,6 +150,65 @@ impl Costs {
             if_never: say(destination.and_then(|d| d.if_never.as_ref())),
         }
     }
+}
+
+/// One answer of a downstream.
+#[derive(Serialize)]
+struct Asked {
+    at: DateTime<Utc>,
+    attempt: Option<i32>,
+    verdict: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    /// What was looked for by the same path, and what came back.
+    controls: Vec<String>,
+}
+
+/// How many answers are shown.
+const ANSWERS: usize = 5;
+
+fn questions(story: Option<&Story>) -> Vec<Asked> {
+    let rows = story.into_iter().flat_map(|story| story.events.iter().rev());
+    rows.filter_map(|event| match &event.what {
+        What::Told { kind, attempt, data, .. } if kind == "look_up" => Some(Asked {
+            at: event.at,
+            attempt: *attempt,
+            verdict: data["verdict"].as_str().unwrap_or("-").to_owned(),
+            why: data["why"].as_str().map(str::to_owned),
+            controls: controls(&data["record"]),
+        }),
+        What::Told { .. }
+        | What::Request { .. }
+        | What::AttemptBegan { .. }
+        | What::AttemptEnded { .. }
+        | What::EscalationOpened { .. }
+        | What::EscalationClosed { .. }
+        | What::Decision { .. } => None,
+    })
+    .take(ANSWERS)
+    .collect()
+}
+
+/// The probes of a recorded question with what was seen for each.
+fn controls(record: &serde_json::Value) -> Vec<String> {
+    let Ok(case) = Case::from_record(record) else { return Vec::new() };
+    let probes = case.question.probes.iter().zip(&case.answer.seen);
+    probes
+        .map(|(probe, seen)| {
+            let role = match probe.role {
+                Role::Subject => "this one",
+                Role::Elder => "an elder send known to have arrived",
+                Role::Younger => "a younger send known to have arrived",
+                Role::Impossible => "a name that cannot exist",
+            };
+            let saw = match seen {
+                Seen::Hits { hits } => format!("{} found", hits.len()),
+                Seen::Nothing => "nothing found".to_owned(),
+                Seen::CannotTell { why } => format!("cannot tell: {why}"),
+            };
+            format!("{role}: {saw}")
+        })
+        .collect()
 }
 
 #[derive(Serialize)]
@@ -176,6 +243,7 @@ async fn view(conn: &mut PgConnection, escalation: Escalation, person: &Principa
     let open = escalation.closed_at.is_none();
     let suggestion =
         Reason::parse(&escalation.reason).filter(|_| open).map(|reason| resolution::suggest(reason, intent_state));
+    let questions = questions(story.as_ref());
     Ok(View {
         versions: Versions { escalation: escalation.version, intent: escalation.intent_version },
         escalation,
@@ -184,6 +252,7 @@ async fn view(conn: &mut PgConnection, escalation: Escalation, person: &Principa
         costs: Costs::of(definition.as_ref()),
         counter_action: definition.and_then(|d| d.compensate),
         doubts,
+        questions,
         suggestion,
     })
 }
@@ -192,7 +261,7 @@ async fn view(conn: &mut PgConnection, escalation: Escalation, person: &Principa
 async fn doubts_of(conn: &mut PgConnection, intent_id: Uuid, destination: &str) -> Result<Vec<Doubt>, Problem> {
     let mut doubts = Vec::new();
     for row in attempts::of(conn, intent_id).await? {
-        if !row.attempt.outcome.as_ref().is_some_and(|outcome| outcome.as_str() == "ambiguous") {
+        if row.attempt.outcome.as_ref().is_none_or(|outcome| outcome.as_str() != "ambiguous") {
             continue;
         }
         let definition = generations::definition(conn, destination, &row.generation).await?;

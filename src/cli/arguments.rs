@@ -63,6 +63,9 @@ pub enum Command {
     /// The configured downstreams
     #[command(subcommand)]
     Destinations(Destinations),
+    /// What waits for a person: read, claim, decide (over the API, with the person's own token)
+    #[command(subcommand)]
+    Escalations(super::escalations::Escalations),
     /// Which database roles may enqueue
     #[command(subcommand)]
     Producers(Producers),
@@ -157,7 +160,7 @@ pub struct Enqueue {
 #[derive(Debug, Args, Clone)]
 pub struct Api {
     /// Base URL of the API, such as http://127.0.0.1:7411; without it the database is used
-    #[arg(long, env = "SETTLED_URL", value_name = "URL")]
+    #[arg(long, alias = "api", env = "SETTLED_URL", value_name = "URL")]
     pub url: Option<String>,
     /// File that holds the caller's token
     #[arg(long, env = "SETTLED_TOKEN_FILE", value_name = "FILE")]

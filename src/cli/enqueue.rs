@@ -188,7 +188,8 @@ fn answer(context: &Context, asked: &Enqueue, receipt: &Value) -> Result<Exit, F
 }
 
 /// The body of a 2xx answer, or the failure that a problem means.
-fn ok(reply: &Reply) -> Result<Value, Failure> {
+/// The body of a good answer; a problem as the failure that it means.
+pub(super) fn ok(reply: &Reply) -> Result<Value, Failure> {
     let body: Value = serde_json::from_slice(&reply.body).unwrap_or(Value::Null);
     if (200..300).contains(&reply.status) {
         return Ok(body);
@@ -201,9 +202,9 @@ fn ok(reply: &Reply) -> Result<Value, Failure> {
         "unavailable" => Exit::Unavailable,
         "unauthenticated" | "forbidden" => Exit::Denied,
         "not_found" => Exit::NotFound,
-        "malformed" | "invalid" | "identity_required" | "too_large" | "incomplete" => Exit::Invalid,
-        "stale" => Exit::Conflict,
-        "not_possible" => Exit::Ended,
+        "stale" => Exit::Stale,
+        "not_possible" => Exit::NotPossible,
+        "malformed" | "invalid" | "incomplete" | "identity_required" | "too_large" => Exit::Invalid,
         _ => Exit::Failed,
     };
     let mut words = body["detail"].as_str().map_or_else(|| format!("the API answered {}", reply.status), str::to_owned);

@@ -20,6 +20,10 @@ pub enum Exit {
     Conflict = 4,
     /// The intent ended without effect, or the identity has expired. Do not repeat.
     Ended = 5,
+    /// Somebody else acted meanwhile: look again before you decide.
+    Stale = 6,
+    /// The act does not fit how things stand.
+    NotPossible = 7,
     /// A value breaks a rule; the field is named (sysexits `EX_DATAERR`).
     Invalid = 65,
     /// Postgres, the API or a needed program cannot be reached (`EX_UNAVAILABLE`).

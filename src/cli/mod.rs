@@ -10,6 +10,7 @@ mod client;
 mod context;
 mod destinations;
 mod enqueue;
+mod escalations;
 pub mod exit;
 mod intents;
 mod ledger;
@@ -69,6 +70,7 @@ pub async fn run(cli: &Cli) -> Option<Exit> {
         Command::Cancel { intent, reason, version, api } => {
             enqueue::cancel(&context, *intent, reason, *version, api).await
         }
+        Command::Escalations(which) => escalations::run(&context, which).await,
         Command::Producers(which) => producers::run(&context, which).await,
     };
     Some(result.unwrap_or_else(|Failure { exit, error }| {

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     clock::Clock,
     domain::{evidence::Statement, outcome::Outcome, reason::Reason, state::State},
+    failpoint::failpoint,
     store::{self, error::StoreError, escalations::DueDecision, journal::Entry},
     telemetry::metrics::Metrics,
 };
@@ -50,6 +51,7 @@ impl Step for Decider {
             let due = store::escalations::decisions_due(&mut tx, self.clock.sql_now(), 1).await?;
             let Some(decision) = due.into_iter().next() else { break };
             let (result, moved) = apply(&mut tx, &decision, &self.fleet, self.clock.sql_now()).await?;
+            failpoint!("decide-before-commit");
             tx.commit().await?;
             if let Some(moved) = moved {
                 moved.count(&self.metrics, "person");

@@ -178,8 +178,14 @@ impl Case {
     /// Folds at `now`.
     pub fn fold_at(&self, policy: &Policy, now: DateTime<Utc>) -> Folded {
         let attempts: Vec<_> = self.attempts.iter().map(|a| a.attempt.clone()).collect();
-        let asked: Vec<_> =
-            self.look_ups.iter().map(|(attempt, l)| Asked { attempt: *attempt, verdict: l.verdict.clone() }).collect();
+        let newest_at = |at: DateTime<Utc>| {
+            self.attempts.iter().filter(|a| a.claimed_at < at).map(|a| a.attempt.number).max().unwrap_or(0)
+        };
+        let asked: Vec<_> = self
+            .look_ups
+            .iter()
+            .map(|(attempt, l)| Asked { attempt: *attempt, newest: newest_at(l.asked_at), verdict: l.verdict.clone() })
+            .collect();
         let statements: Vec<_> = self.statements.iter().map(|(_, _, statement)| statement.clone()).collect();
         state::fold(&History {
             attempts: &attempts,

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     clock::Clock,
     domain::outcome::{DoubtKind, Ended, Outcome, Report, Stage},
+    failpoint::failpoint,
     store::{self, attempts::Lapsed, error::StoreError},
     telemetry::metrics::Metrics,
 };
@@ -95,6 +96,7 @@ impl Reaper {
         cause.appended = 1;
         cause.detail = Some(why.to_owned());
         let moved = settle(&mut tx, &case, &policy, &cause).await?;
+        failpoint!("reap-before-commit");
         tx.commit().await?;
         moved.count(&self.metrics, Self::NAME);
         tracing::warn!(

@@ -1,14 +1,14 @@
 //! Read models for lists, receipts and health. Nothing here moves anything.
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::error::StoreError;
 
 /// One intent in a list, and what a producer may know of its own: no payload, no recipient, no downstream reply.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Receipt {
     /// Id.
     pub intent_id: Uuid,
@@ -41,7 +41,7 @@ pub struct Receipt {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
     /// What must be known about it for ever.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<String>,
     /// A person is asked.
     pub with_a_person: bool,

@@ -3,7 +3,7 @@
 //! Recipient and payload are not part of it.
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{error::StoreError, listing};
 
 /// One intent and all that was told of it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Story {
     /// Where it stands.
     #[serde(flatten)]
@@ -29,7 +29,7 @@ pub struct Story {
 }
 
 /// Something that happened.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Event {
     /// When, by the database's clock.
     pub at: DateTime<Utc>,
@@ -39,7 +39,7 @@ pub struct Event {
 }
 
 /// What happened.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum What {
     /// Somebody asked for the effect.

@@ -173,6 +173,7 @@ impl Reconciler {
         store::journal::append(&mut tx, &entry).await?;
         let Some(case) = Case::lock(&mut tx, case.intent.id, at).await? else { return Ok(()) };
         let moved = self.place(&mut tx, &case, &doubt, &judged).await?;
+        failpoint!("reconcile-before-commit");
         tx.commit().await?;
         moved.count(&self.sending.metrics, Self::NAME);
         tell(&self.sending.metrics, &case, attempt, &judged, pages, &moved);

@@ -47,10 +47,10 @@ pub(super) async fn handle(conn: &mut PgConnection, call: &Call<'_>, seen: Escal
         Some(intent_id) => Recent::read(conn, intent_id).await?,
         None => Recent::none(),
     };
-    let change = match change(call, &e, now)? {
-        Change::Nothing => return Ok(resolved(call, &e, None, true)),
-        change => change,
-    };
+    let change = change(call, &e, now)?;
+    if let Change::Nothing = change {
+        return Ok(resolved(call, &e, None, true));
+    }
     if e.closed_at.is_some() || call.expected.is_some_and(|expected| expected != e.version) {
         return Err(stale(&e, &recent));
     }

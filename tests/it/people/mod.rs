@@ -1,4 +1,11 @@
 //! What people may do, and what follows.
 
+mod acts;
+mod approvals;
 mod compensate;
-mod support_works;
+mod desk;
+mod guards;
+mod http;
+mod postgres;
+mod retractions;
+mod send_again;

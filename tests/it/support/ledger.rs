@@ -17,6 +17,7 @@ use settled::{
     clock::{Clock, TestClock},
     config::destination::Destination,
     domain::{
+        evidence::Verdict,
         gate::{BoxFuture, Gate},
         intent::Outgoing,
         key::{Keyring, Spelling},
@@ -25,13 +26,14 @@ use settled::{
     },
     engine::{
         fleet::{Fleet, Policy, Served},
-        folding::Case,
+        folding::{self, Case, Cause, LookUpTold},
         results::{self, Finished},
     },
     store::{
         self,
         attempts::AttemptRow,
         destinations::Publication,
+        journal::Entry,
         queue::Batch,
         requests::{self, EnqueueError, NewRequest, Options, Receipt},
     },
@@ -268,6 +270,56 @@ impl Ledger {
     pub async fn attempt(&self, id: Uuid, outcome: Outcome) -> State {
         self.claim(id).await;
         self.finish(id, outcome).await
+    }
+
+    /// Asking has proven the newest attempt absent, until then.
+    pub async fn look_up_says_absent(&self, id: Uuid, valid_until: DateTime<Utc>) -> State {
+        self.look_up_says(id, Verdict::Absent { valid_until }).await
+    }
+
+    /// Asking about the newest attempt has come to this.
+    pub async fn look_up_says(&self, id: Uuid, verdict: Verdict) -> State {
+        let case = self.case(id).await;
+        let row = case.attempts.last().expect("an attempt");
+        let told = LookUpTold {
+            nothing: matches!(verdict, Verdict::Absent { .. } | Verdict::AbsentByLag { .. }),
+            verdict,
+            asked_at: self.now(),
+            generation: row.generation.clone(),
+            error: false,
+            record: serde_json::json!({}),
+        };
+        let entry = Entry {
+            intent_id: Some(id),
+            at: self.sql_now(),
+            kind: "look_up",
+            attempt: Some(row.attempt.number),
+            actor: "reconciler@tests",
+            data: serde_json::to_value(&told).unwrap(),
+        };
+        let mut conn = self.pool().acquire().await.unwrap();
+        store::journal::append(&mut conn, &entry).await.unwrap();
+        drop(conn);
+        self.settle_with(id, |cause| {
+            cause.appended = 1;
+            cause.new_version = false;
+        })
+        .await
+    }
+
+    /// Folds and writes what follows, as any loop does.
+    pub async fn settle(&self, id: Uuid) -> State {
+        self.settle_with(id, |_| ()).await
+    }
+
+    async fn settle_with(&self, id: Uuid, change: impl FnOnce(&mut Cause<'_>)) -> State {
+        let mut tx = self.pool().begin().await.unwrap();
+        let case = Case::lock(&mut tx, id, self.sql_now()).await.unwrap().expect("the intent");
+        let mut cause = Cause::of("tests");
+        change(&mut cause);
+        let moved = folding::settle(&mut tx, &case, &self.policy(&case.intent.destination), &cause).await.unwrap();
+        tx.commit().await.unwrap();
+        moved.folded.state
     }
 
     /// The intent with everything the fold reads.
