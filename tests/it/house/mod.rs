@@ -1,8 +1,11 @@
 //! What the house keeps: its layers and style, a search for interleavings that would break a promise, fakes, examples.
 
 mod cluster;
+mod deploy;
+mod docs;
 mod fakes;
 mod layering;
 mod legal_moves;
+mod papers;
 mod search;
 mod style;

@@ -74,6 +74,7 @@ async fn run(conn: &mut PgConnection, sql: &str) {
 }
 
 impl Drop for Database {
+    #[expect(clippy::print_stderr, reason = "whoever looks at a failed test wants to know where its rows are")]
     fn drop(&mut self) {
         let (server, name) = (self.server.clone(), self.name.clone());
         // A database of a failed test is kept for a look.
