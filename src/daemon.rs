@@ -237,8 +237,14 @@ impl House {
             clock: Arc::clone(clock),
             worker: self.worker,
             heartbeat_limit: timing.worker_dead_after,
+            metrics: Arc::clone(metrics),
         };
-        let decider = Decider { pool: pool.clone(), fleet: Arc::clone(fleet), clock: Arc::clone(clock) };
+        let decider = Decider {
+            pool: pool.clone(),
+            fleet: Arc::clone(fleet),
+            clock: Arc::clone(clock),
+            metrics: Arc::clone(metrics),
+        };
         let sweeper = Sweeper::new(
             pool.clone(),
             Arc::clone(fleet),
