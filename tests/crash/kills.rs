@@ -92,7 +92,7 @@ fn begin(house: &House, death: Death) -> Process {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thirty_kills_lose_nothing_and_double_nothing() {
-    let house = House::build(|_| {}, None).await;
+    let house = House::build(|_| {}).await;
     let deaths = deaths();
     assert_eq!(deaths.len(), KILLS);
     let mut asked = 0;

@@ -14,7 +14,12 @@
 mod db;
 
 mod count;
+mod cut;
+mod frozen;
 mod house;
 mod kills;
 mod points;
 mod process;
+mod proxy;
+mod starting;
+mod stopping;
