@@ -15,6 +15,7 @@ mod db;
 
 mod count;
 mod cut;
+mod decided;
 mod frozen;
 mod house;
 mod kills;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::{
     count::Count,
-    house::{House, ORDERS, destination, put},
+    house::{House, INVOICES, ORDERS, destination, put},
     process::{PATIENCE, Process},
 };
 
@@ -24,6 +24,7 @@ const STOPPING: &str = "running sends may finish";
 async fn house(drain: &str) -> House {
     let change = |settings: &mut toml::Table| {
         put(destination(settings, ORDERS), "timeouts", &[("reply", "60s")]);
+        put(destination(settings, INVOICES), "timeouts", &[("command", "20s")]);
         put(settings, "dispatcher", &[("drain", drain)]);
     };
     House::build(change).await
@@ -140,5 +141,26 @@ async fn case_144_what_was_claimed_and_not_begun_is_given_back_at_once() {
         house.until_state(id, "sent").await;
     }
     assert!(began.elapsed() < Duration::from_secs(15), "another daemon needed {:?}", began.elapsed());
+    Count::of(&house).await.assert_clean();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_143_what_was_held_back_when_it_had_to_stop_was_not_sent() {
+    let house = house("10m").await;
+    let daemon = house.serve(&[]);
+    daemon.up().await;
+    // The relay does not ask for the message, so the final dot is still ours.
+    let latch = Arc::new(Latch::default());
+    house.smtp.faults().at(Stage::Data, Fault::HoldUntilReleased { act: true, latch: Arc::clone(&latch) });
+    let id = house.ask(INVOICES, "V-1").await;
+    assert!(latch.arrived(1, PATIENCE).await, "{}", daemon.last_words());
+    daemon.signal(Signal::TERM);
+    assert!(daemon.says(STOPPING).await);
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end(Duration::from_secs(20)).await.code(), Some(0), "{}", daemon.last_words());
+    assert_eq!(house.state(id).await, "pending", "{:?}", evidence(&house, id).await);
+    let next = house.serve(&[]);
+    next.up().await;
+    house.until_state(id, "sent").await;
     Count::of(&house).await.assert_clean();
 }
