@@ -9,6 +9,7 @@ use settled::{
         runner::{Progress, Step},
     },
     store::tokens::Kind,
+    telemetry::metrics::Metrics,
 };
 use uuid::Uuid;
 
