@@ -21,6 +21,7 @@ use super::{
     fakes::{imap::Imap, mailbox::Mailbox, sms::Sms, smtp::Smtp, webhook::Webhook},
     telling::Telling,
 };
+use crate::telemetry::bar::Bar;
 
 const DATABASE: &str = "shop";
 
@@ -62,7 +63,9 @@ impl House {
     pub async fn build(keep: bool, tell: &Telling) -> anyhow::Result<Self> {
         tell.says("Starting a Postgres of our own …");
         let options = Options { access: Access::Password, keep };
+        let bar = Bar::spinning("Postgres", false);
         let cluster = tokio::task::spawn_blocking(move || Cluster::start(&options)).await??;
+        drop(bar);
         tell.says(&format!("  on 127.0.0.1:{}, files in {}", cluster.port(), cluster.directory().display()));
         let directory = Directory::new(keep)?;
         let (orders, partner, sms) = (Webhook::start().await?, Webhook::start().await?, Sms::start().await?);
@@ -88,7 +91,9 @@ impl House {
         orders.set_secrets(&[configuration.signing_secret()]);
         let daemon = Daemon::new(&directory.path)?;
         let anybody = Client::new(api);
+        let bar = Bar::spinning("the daemon", false);
         daemon.start(&anybody).await?;
+        drop(bar);
         tell.says(&format!("The daemon: process {}, API http://{api}", daemon.pid().unwrap_or_default()));
 
         let shop = Shop::open(&cluster.url(DATABASE)).await?;
