@@ -24,12 +24,7 @@ use super::{
 };
 use crate::{
     config::{compensate::Compensate, destination::Destination},
-    domain::{
-        absence::Case,
-        question::{Role, Seen},
-        reason::Reason,
-        state::State as IntentState,
-    },
+    domain::{absence::Case, reason::Reason, state::State as IntentState},
     engine::resolution::{self, Act, ActError, Asking, Person, Suggestion, Target, Words},
     store::{
         attempts,
@@ -175,7 +170,7 @@ fn questions(story: Option<&Story>) -> Vec<Asked> {
             attempt: *attempt,
             verdict: data["verdict"].as_str().unwrap_or("-").to_owned(),
             why: data["why"].as_str().map(str::to_owned),
-            controls: controls(&data["record"]),
+            controls: Case::from_record(&data["record"]).map(|case| case.in_words()).unwrap_or_default(),
         }),
         What::Told { .. }
         | What::Request { .. }
@@ -187,28 +182,6 @@ fn questions(story: Option<&Story>) -> Vec<Asked> {
     })
     .take(ANSWERS)
     .collect()
-}
-
-/// The probes of a recorded question with what was seen for each.
-fn controls(record: &serde_json::Value) -> Vec<String> {
-    let Ok(case) = Case::from_record(record) else { return Vec::new() };
-    let probes = case.question.probes.iter().zip(&case.answer.seen);
-    probes
-        .map(|(probe, seen)| {
-            let role = match probe.role {
-                Role::Subject => "this one",
-                Role::Elder => "an elder send known to have arrived",
-                Role::Younger => "a younger send known to have arrived",
-                Role::Impossible => "a name that cannot exist",
-            };
-            let saw = match seen {
-                Seen::Hits { hits } => format!("{} found", hits.len()),
-                Seen::Nothing => "nothing found".to_owned(),
-                Seen::CannotTell { why } => format!("cannot tell: {why}"),
-            };
-            format!("{role}: {saw}")
-        })
-        .collect()
 }
 
 #[derive(Serialize)]

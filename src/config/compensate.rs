@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_a_counter_action_is_named() {
-        let wrong: [(&str, fn(&mut Compensate)); 5] = [
+        type Spoil = fn(&mut Compensate);
+        let wrong: [(&str, Spoil); 5] = [
             ("reference", |c| c.reference = "UNDO".to_owned()),
             ("reference", |c| c.reference = "{recipient}{reference}".to_owned()),
             ("payload", |c| c.payload = json!("{reference}")),

@@ -254,6 +254,11 @@ fn one_look_up(destination: &Destination, look_up: &LookUp, at: &str, broken: &m
         broken.unless(section.is_some() == (kind == look_up.kind), format!("{at}.{word}"), rule);
     }
     broken.unless((1..=10).contains(&look_up.need), format!("{at}.need"), "must be 1 to 10");
+    broken.unless(
+        !look_up.lag.is_zero(),
+        format!("{at}.lag"),
+        "must be longer than 0s: a proof of absence lives no longer than the lag, so nothing could be sent on it",
+    );
     broken.unless(look_up.per_minute >= 1, format!("{at}.per_minute"), "must be at least 1");
     broken.unless(
         look_up.questions >= look_up.need,

@@ -47,7 +47,7 @@ enum Follows {
         holds_again: bool,
     },
     /// The counter-action is asked for, then the fold closes the intent.
-    Counter(NewRequest),
+    Counter(Box<NewRequest>),
     /// The next question is due now.
     Question,
     /// It binds later.
@@ -209,7 +209,7 @@ impl HumanDecision {
                     state != State::Unknown,
                     format!("only an unknown intent is compensated; this one is {}", word(state)),
                 )?;
-                Follows::Counter(counter::request(conn, call, case, reason).await?)
+                Follows::Counter(Box::new(counter::request(conn, call, case, reason).await?))
             }
             Act::Cancel { .. } => {
                 let possible = matches!(state, State::Held | State::Pending | State::Unknown);

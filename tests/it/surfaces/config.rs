@@ -126,22 +126,12 @@ fn every_refusal_names_file_key_and_rule() {
         (with(&format!("{WEBHOOK}in_doubt = \"ask\"\n")), "destinations[0].in_doubt", "there is nothing to ask"),
         (with(&format!("{WEBHOOK}in_doubt = \"harmless\"\n")), "destinations[0].reason", "harmless needs a reason"),
         (with(&format!("{WEBHOOK}in_doubt = \"compensate\"\n")), "destinations[0].in_doubt", "counter-action"),
-        (
-            with(&format!("{WEBHOOK}in_doubt = \"person\"\n{COUNTER}")),
-            "destinations[0].compensate",
-            "only where in_doubt = \"compensate\"",
-        ),
-        (
-            with(&format!("{WEBHOOK}in_doubt = \"compensate\"\n{COUNTER}")),
-            "destinations[0].compensate.destination",
-            "must be the name of another destination",
-        ),
-        (
-            with(&format!("{WEBHOOK}in_doubt = \"compensate\"\n{COUNTER}").replace("-{reference}", "")),
-            "destinations[0].compensate.reference",
-            "must contain {reference}",
-        ),
         (with(&format!("{WEBHOOK}{look_up}")), "destinations[0].look_up", "lag has no default"),
+        (
+            with(&format!("{WEBHOOK}{look_up}lag = \"0s\"\n")),
+            "destinations[0].look_up.lag",
+            "nothing could be sent on it",
+        ),
         (
             with(&format!("{WEBHOOK}{look_up}lag = \"71h59m\"\n")),
             "destinations[0].look_up.horizon",
@@ -174,6 +164,30 @@ fn every_refusal_names_file_key_and_rule() {
             errors.iter().any(|e| e.file == "settled.toml" && e.key == key && e.rule.contains(rule)),
             "{key}: {rule}\n{errors:#?}"
         );
+    }
+}
+
+#[test]
+fn a_counter_action_that_cannot_be_taken_is_refused() {
+    for (text, key, rule) in [
+        (
+            format!("{WEBHOOK}in_doubt = \"person\"\n{COUNTER}"),
+            "destinations[0].compensate",
+            "only where in_doubt = \"compensate\"",
+        ),
+        (
+            format!("{WEBHOOK}in_doubt = \"compensate\"\n{COUNTER}"),
+            "destinations[0].compensate.destination",
+            "must be the name of another destination",
+        ),
+        (
+            format!("{WEBHOOK}in_doubt = \"compensate\"\n{COUNTER}").replace("-{reference}", ""),
+            "destinations[0].compensate.reference",
+            "must contain {reference}",
+        ),
+    ] {
+        let errors = read(&format!("{LEAST}{text}"), &[]).unwrap_err();
+        assert!(errors.iter().any(|e| e.key == key && e.rule.contains(rule)), "{key}: {rule}\n{errors:#?}");
     }
 }
 
@@ -256,6 +270,21 @@ fn check_prints_lease_attempts_and_who_repeats_for_every_destination() {
     assert!(lines[0].contains("worst send 1m 50s, lease 2m; attempts 5"), "{lines:?}");
     assert!(lines[0].ends_with("client retries: none"), "{lines:?}");
     assert_eq!(lines[1], "in doubt: closed as perhaps sent, counted, never sent again");
+}
+
+#[test]
+fn check_warns_of_proofs_that_go_stale_before_the_dispatcher_looks() {
+    let warned = |lag: &str, poll: &str| {
+        let look_up =
+            format!("[destinations.look_up]\nkind = \"imap\"\nhorizon = \"72h\"\nimap = {{}}\nlag = \"{lag}\"\n");
+        let text = format!("{LEAST}[dispatcher]\npoll_max = \"{poll}\"\n{WEBHOOK}{look_up}");
+        let settings = read(&text, &[]).unwrap();
+        let report = check::run(&settings, "x", &|_| Vec::new());
+        report.lines.iter().any(|l| l.level == check::Level::Warning && l.text.contains("most go stale"))
+    };
+    assert!(warned("1s", "800ms"), "usable for 750 ms");
+    assert!(!warned("1s", "500ms"));
+    assert!(!warned("1h", "10s"));
 }
 
 #[test]
