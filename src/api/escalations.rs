@@ -257,7 +257,7 @@ async fn view(conn: &mut PgConnection, escalation: Escalation, person: &Principa
 async fn doubts_of(conn: &mut PgConnection, intent_id: Uuid, destination: &str) -> Result<Vec<Doubt>, Problem> {
     let mut doubts = Vec::new();
     for row in attempts::of(conn, intent_id).await? {
-        if !row.attempt.outcome.as_ref().is_some_and(|outcome| outcome.as_str() == "ambiguous") {
+        if row.attempt.outcome.as_ref().is_none_or(|outcome| outcome.as_str() != "ambiguous") {
             continue;
         }
         let definition = generations::definition(conn, destination, &row.generation).await?;
@@ -339,8 +339,9 @@ async fn act(
 
 /// A call without a body says nothing; that is enough for claim, release, ask and the like.
 async fn words(headers: &HeaderMap, body: Body) -> Result<Words, Problem> {
-    let length = headers.get(header::CONTENT_LENGTH).is_none_or(|value| value.as_bytes() == b"0");
-    if length && !headers.contains_key(header::CONTENT_TYPE) && !headers.contains_key(header::TRANSFER_ENCODING) {
+    let empty = headers.get(header::CONTENT_LENGTH).is_none_or(|value| value.as_bytes() == b"0");
+    let announced = [header::CONTENT_TYPE, header::TRANSFER_ENCODING].iter().any(|name| headers.contains_key(name));
+    if empty && !announced {
         return Ok(Words::default());
     }
     let bytes = body::read(headers, body).await?;
