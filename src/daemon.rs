@@ -31,7 +31,7 @@ use crate::{
         runner::{Pace, drive},
         sweeper::Sweeper,
     },
-    lifecycle::Shutdown,
+    lifecycle::{self, Shutdown},
     look_up,
     store::{
         self,
@@ -78,7 +78,7 @@ pub fn connect_options(url: &str) -> anyhow::Result<PgConnectOptions> {
 /// When it cannot start: configuration, database, secrets, an instance that is not ours.
 pub async fn run(settings: Settings, migrate: bool, clock: Arc<dyn Clock>, shutdown: Shutdown) -> anyhow::Result<()> {
     let daemon = start(settings, migrate, clock, shutdown.clone()).await?;
-    crate::lifecycle::ready(&format!("serving on {}", daemon.address));
+    lifecycle::ready(&format!("serving on {}", daemon.address));
     shutdown.stopping().await;
     daemon.stop().await;
     Ok(())
@@ -137,6 +137,8 @@ impl House {
         let address = listener.local_addr()?;
         let metrics = Metrics::new();
         let progress = Progress::new(Arc::clone(&self.clock));
+        let watched = progress.clone();
+        tokio::spawn(lifecycle::watchdog(self.shutdown.clone(), move || watched.is_alive()));
         let wake = Arc::new(Notify::new());
         let hard_stop = CancellationToken::new();
         let sends = TaskTracker::new();
@@ -235,8 +237,14 @@ impl House {
             clock: Arc::clone(clock),
             worker: self.worker,
             heartbeat_limit: timing.worker_dead_after,
+            metrics: Arc::clone(metrics),
         };
-        let decider = Decider { pool: pool.clone(), fleet: Arc::clone(fleet), clock: Arc::clone(clock) };
+        let decider = Decider {
+            pool: pool.clone(),
+            fleet: Arc::clone(fleet),
+            clock: Arc::clone(clock),
+            metrics: Arc::clone(metrics),
+        };
         let sweeper = Sweeper::new(
             pool.clone(),
             Arc::clone(fleet),

@@ -333,6 +333,9 @@ async fn act(
     };
     state.metrics.act(act.verb(), outcome);
     let resolved = result?;
+    if let Some(to) = resolved.state.filter(|_| resolved.moved) {
+        state.metrics.moved(to, "person");
+    }
     state.wake.notify_waiters();
     Ok(Json(resolved).into_response())
 }

@@ -64,6 +64,10 @@ pub(super) async fn metrics(State(state): State<AppState>, caller: Caller) -> Re
             Err(_) => tracing::warn!("the gauges about the ledger are old: counting took too long"),
         }
     }
+    let now = state.clock.now().timestamp_micros() as f64 / 1e6;
+    for one in state.progress.states() {
+        state.metrics.loop_tick(one.name, now - one.ago.as_secs_f64());
+    }
     let text =
         state.metrics.text().map_err(|_| Problem::new(ProblemKind::Internal, "the numbers could not be written"))?;
     Ok(([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response())

@@ -96,6 +96,8 @@ impl State {
 pub struct Asked {
     /// The attempt it is about.
     pub attempt: i32,
+    /// The newest attempt when it was asked.
+    pub newest: i32,
     /// What asking concluded.
     pub verdict: Verdict,
 }
@@ -270,16 +272,23 @@ fn doubtful(history: &History<'_>) -> Vec<i32> {
         .collect()
 }
 
-/// The newest conclusive verdict about the attempt is an absence that has not gone stale.
+/// The newest conclusive verdict about the attempt is an absence that has not gone stale, and the downstream has not said no
+/// to a later attempt since: its no may mean that it has the earlier one already.
 fn proven_absent(history: &History<'_>, number: i32) -> bool {
+    let contradicted = |asked: &Asked| {
+        let no = |a: &Attempt| matches!(a.outcome, Some(Outcome::Refused { code }) if code != 0);
+        history.attempts.iter().any(|a| a.number > asked.newest && no(a))
+    };
     history
         .asked
         .iter()
         .rev()
         .filter(|asked| asked.attempt == number)
         .find_map(|asked| match &asked.verdict {
-            Verdict::Absent { valid_until } => Some(*valid_until > history.now),
-            Verdict::AbsentByLag { valid_until, resend } => Some(*resend && *valid_until > history.now),
+            Verdict::Absent { valid_until } => Some(*valid_until > history.now && !contradicted(asked)),
+            Verdict::AbsentByLag { valid_until, resend } => {
+                Some(*resend && *valid_until > history.now && !contradicted(asked))
+            }
             Verdict::Conflict { .. } | Verdict::Found { .. } | Verdict::Duplicate { .. } => Some(false),
             Verdict::Inconclusive { .. } => None,
         })

@@ -8,13 +8,15 @@ use sqlx::{PgConnection, PgPool};
 
 use super::{
     fleet::Fleet,
-    folding::{ActTold, Case, Cause, settle},
+    folding::{ActTold, Case, Cause, Moved, settle},
     runner::{Progress, Step},
 };
 use crate::{
     clock::Clock,
     domain::{evidence::Statement, outcome::Outcome, reason::Reason, state::State},
+    failpoint::failpoint,
     store::{self, error::StoreError, escalations::DueDecision, journal::Entry},
+    telemetry::metrics::Metrics,
 };
 
 /// What a person said with *send again*.
@@ -33,6 +35,8 @@ pub struct Decider {
     pub fleet: Arc<Fleet>,
     /// Time.
     pub clock: Arc<dyn Clock>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
 }
 
 impl Step for Decider {
@@ -46,8 +50,12 @@ impl Step for Decider {
             store::durable(&mut tx).await?;
             let due = store::escalations::decisions_due(&mut tx, self.clock.sql_now(), 1).await?;
             let Some(decision) = due.into_iter().next() else { break };
-            let result = apply(&mut tx, &decision, &self.fleet, self.clock.sql_now()).await?;
+            let (result, moved) = apply(&mut tx, &decision, &self.fleet, self.clock.sql_now()).await?;
+            failpoint!("decide-before-commit");
             tx.commit().await?;
+            if let Some(moved) = moved {
+                moved.count(&self.metrics, "person");
+            }
             tracing::info!(intent.id = %decision.intent_id, actor = %decision.actor, result = %result, "send again");
             applied += 1;
         }
@@ -84,15 +92,15 @@ async fn apply(
     decision: &DueDecision,
     fleet: &Fleet,
     at: Option<DateTime<Utc>>,
-) -> Result<String, StoreError> {
+) -> Result<(String, Option<Moved>), StoreError> {
     let wish: SendAgain = serde_json::from_value(decision.detail.clone()).unwrap_or_default();
     let Some(case) = Case::lock(conn, decision.intent_id, at).await? else {
-        return Ok("there is no such intent".to_owned());
+        return Ok(("there is no such intent".to_owned(), None));
     };
     let now = case.intent.now;
     if let Some(why) = hindrance(conn, &case, &wish).await? {
         store::escalations::decision_applied(conn, decision.id, &why, now).await?;
-        return Ok(why);
+        return Ok((why, None));
     }
     // After a hard-negative end the same key would only bring the stored refusal back; after doubt it must stay.
     let hard_negative = case.attempts.iter().all(|a| a.attempt.outcome.as_ref().is_some_and(Outcome::is_hard_negative));
@@ -113,7 +121,9 @@ async fn apply(
         data: serde_json::to_value(told).unwrap_or_default(),
     };
     store::journal::append(conn, &entry).await?;
-    let Some(case) = Case::lock(conn, decision.intent_id, at).await? else { return Ok("gone".to_owned()) };
+    let Some(case) = Case::lock(conn, decision.intent_id, at).await? else {
+        return Ok(("gone".to_owned(), None));
+    };
     let mut cause = Cause::of(&decision.actor);
     cause.appended = 1;
     let policy = fleet.policy(&case.intent.destination);
@@ -122,5 +132,5 @@ async fn apply(
     let answered = [Reason::AttemptsExhausted.as_str().to_owned()];
     store::escalations::close(conn, case.intent.id, &answered, &decision.actor, "sent again", now).await?;
     store::escalations::decision_applied(conn, decision.id, &result, now).await?;
-    Ok(result)
+    Ok((result, Some(moved)))
 }

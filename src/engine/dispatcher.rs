@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{
     fleet::{Fleet, Served},
-    folding::{Case, Cause, after, settle},
+    folding::{Case, Cause, Moved, after, settle},
     results::Finished,
     runner::{Progress, Step},
     self_stop::{Allowance, SelfStop},
@@ -33,7 +33,8 @@ use crate::{
     telemetry::metrics::Metrics,
 };
 
-/// A proof of absence must outlive the claim by this much.
+/// A proof of absence must outlive the claim by this much, or by a quarter of the lag where that is shorter: a proof lives
+/// no longer than the lag.
 const PROOF_MARGIN: Duration = Duration::from_secs(2);
 
 /// What the dispatcher and the reconciler need to send.
@@ -73,6 +74,17 @@ pub struct Claim {
     pub(super) prepared: Result<Prepared, crate::channels::Unsupported>,
 }
 
+/// What is known about the earlier attempts of an intent that is due again.
+enum Proofs {
+    /// Every doubt among them is proven absent, or there is none.
+    Hold {
+        /// There is one.
+        earlier_bytes: bool,
+    },
+    /// A proof ended: it is asked about once more.
+    Stale(Option<Moved>),
+}
+
 /// The loop.
 pub struct Dispatcher {
     sending: Sending,
@@ -81,6 +93,10 @@ pub struct Dispatcher {
 impl Dispatcher {
     /// A dispatcher for these destinations.
     pub fn new(sending: Sending) -> Self {
+        // Every destination is exported, also while its breaker is closed: an alert on a missing series never fires.
+        for served in sending.fleet.iter() {
+            sending.metrics.breaker(&served.config.name, served.breaker.is_open());
+        }
         Self { sending }
     }
 
@@ -149,11 +165,17 @@ impl Dispatcher {
         let lease_until = after(now, lease);
         let mut batch = Batch::default();
         let mut claims = Vec::with_capacity(picked.len());
+        let mut went_stale = Vec::new();
         for pick in picked {
             let mut earlier_bytes = false;
             if pick.attempt > 0 {
-                let Some(doubted) = self.proofs_hold(&mut tx, served, &pick).await? else { continue };
-                earlier_bytes = doubted;
+                match self.proofs_hold(&mut tx, served, &pick).await? {
+                    Proofs::Hold { earlier_bytes: doubted } => earlier_bytes = doubted,
+                    Proofs::Stale(moved) => {
+                        went_stale.extend(moved);
+                        continue;
+                    }
+                }
             }
             let Some(claim) = self.prepare(served, pick, earlier_bytes, allowance, lease_until, &mut batch) else {
                 continue;
@@ -171,30 +193,33 @@ impl Dispatcher {
             return Err(error.into());
         }
         failpoint!("claim-after-commit");
+        for _ in &claims {
+            s.metrics.moved(State::InFlight.as_str(), Self::NAME);
+        }
+        for moved in went_stale {
+            moved.count(&s.metrics, Self::NAME);
+        }
         Ok(claims)
     }
 
-    /// A second attempt needs an unexpired proof for every earlier ambiguous one; otherwise it goes back to be asked about
-    /// (`None`). `Some` says whether there was such an earlier one.
-    async fn proofs_hold(
-        &self,
-        conn: &mut PgConnection,
-        served: &Served,
-        pick: &Picked,
-    ) -> Result<Option<bool>, StoreError> {
+    /// A second attempt needs an unexpired proof for every earlier ambiguous one; otherwise it goes back to be asked about.
+    async fn proofs_hold(&self, conn: &mut PgConnection, served: &Served, pick: &Picked) -> Result<Proofs, StoreError> {
         let policy = served.policy();
-        let Some(case) = Case::lock(conn, pick.id, self.sending.clock.sql_now()).await? else { return Ok(None) };
-        if case.fold_at(&policy, after(case.intent.now, PROOF_MARGIN)).state == State::Pending {
+        let Some(case) = Case::lock(conn, pick.id, self.sending.clock.sql_now()).await? else {
+            return Ok(Proofs::Stale(None));
+        };
+        let lag = policy.asking.as_ref().map_or(PROOF_MARGIN, |asking| asking.lag / 4);
+        let margin = PROOF_MARGIN.min(lag);
+        if case.fold_at(&policy, after(case.intent.now, margin)).state == State::Pending {
             let doubted = |a: &AttemptRow| matches!(a.attempt.outcome, Some(Outcome::Ambiguous { .. }));
-            return Ok(Some(case.attempts.iter().any(doubted)));
+            return Ok(Proofs::Hold { earlier_bytes: case.attempts.iter().any(doubted) });
         }
         let actor = format!("dispatcher@{}", self.sending.worker);
         let mut cause = Cause::of(&actor);
         cause.detail = Some("the proof of absence went stale before it was sent again".to_owned());
         let mut stale = case;
-        stale.intent.now = after(stale.intent.now, PROOF_MARGIN);
-        settle(conn, &stale, &policy, &cause).await?;
-        Ok(None)
+        stale.intent.now = after(stale.intent.now, margin);
+        Ok(Proofs::Stale(Some(settle(conn, &stale, &policy, &cause).await?)))
     }
 
     fn prepare(
@@ -292,6 +317,7 @@ pub(super) async fn send(sending: &Sending, served: &Served, claim: Claim, slot:
     drop(slot);
     failpoint!("send-before-result");
     weigh(served, &ended.outcome, sending.clock.boot());
+    sending.metrics.breaker(&served.config.name, served.breaker.is_open());
     let finished = Finished {
         intent_id: outgoing.intent_id,
         destination: outgoing.destination,

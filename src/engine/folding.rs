@@ -20,6 +20,7 @@ use crate::{
         intents::{Intent, Move},
         journal::Told,
     },
+    telemetry::metrics::Metrics,
 };
 
 /// What a look-up leaves in the journal: the verdict and all that is needed to compute it again.
@@ -174,8 +175,14 @@ impl Case {
     /// Folds at `now`.
     pub fn fold_at(&self, policy: &Policy, now: DateTime<Utc>) -> Folded {
         let attempts: Vec<_> = self.attempts.iter().map(|a| a.attempt.clone()).collect();
-        let asked: Vec<_> =
-            self.look_ups.iter().map(|(attempt, l)| Asked { attempt: *attempt, verdict: l.verdict.clone() }).collect();
+        let newest_at = |at: DateTime<Utc>| {
+            self.attempts.iter().filter(|a| a.claimed_at < at).map(|a| a.attempt.number).max().unwrap_or(0)
+        };
+        let asked: Vec<_> = self
+            .look_ups
+            .iter()
+            .map(|(attempt, l)| Asked { attempt: *attempt, newest: newest_at(l.asked_at), verdict: l.verdict.clone() })
+            .collect();
         let statements: Vec<_> = self.statements.iter().map(|(_, _, statement)| statement.clone()).collect();
         state::fold(&History {
             attempts: &attempts,
@@ -253,6 +260,15 @@ pub struct Moved {
     pub from: State,
     /// After.
     pub folded: Folded,
+}
+
+impl Moved {
+    /// Counts the move, once its transaction is committed; `by` is a loop or `person`. Staying is no move.
+    pub fn count(&self, metrics: &Metrics, by: &str) {
+        if self.from != self.folded.state {
+            metrics.moved(self.folded.state.as_str(), by);
+        }
+    }
 }
 
 /// Folds a locked case and writes what follows: the intent, its queue row, its escalations.

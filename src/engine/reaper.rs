@@ -15,7 +15,9 @@ use super::{
 use crate::{
     clock::Clock,
     domain::outcome::{DoubtKind, Ended, Outcome, Report, Stage},
+    failpoint::failpoint,
     store::{self, attempts::Lapsed, error::StoreError},
+    telemetry::metrics::Metrics,
 };
 
 /// At most so many in one step.
@@ -33,6 +35,8 @@ pub struct Reaper {
     pub worker: Uuid,
     /// A worker whose heartbeat is older is dead.
     pub heartbeat_limit: Duration,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
 }
 
 impl Step for Reaper {
@@ -92,7 +96,9 @@ impl Reaper {
         cause.appended = 1;
         cause.detail = Some(why.to_owned());
         let moved = settle(&mut tx, &case, &policy, &cause).await?;
+        failpoint!("reap-before-commit");
         tx.commit().await?;
+        moved.count(&self.metrics, Self::NAME);
         tracing::warn!(
             intent.id = %intent.id,
             intent.reference = %intent.reference,

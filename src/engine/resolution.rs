@@ -121,6 +121,9 @@ pub struct Resolved {
     pub binds_at: Option<DateTime<Utc>>,
     /// In words.
     pub words: String,
+    /// It moved the intent.
+    #[serde(skip)]
+    pub moved: bool,
 }
 
 /// Why an act was not taken. Nothing was written.

@@ -257,6 +257,10 @@ impl Recorder {
             cause = report.cause.as_deref(),
             "attempt ended"
         );
+        match moved {
+            Some(moved) => moved.count(&self.metrics, "dispatcher"),
+            None => self.metrics.moved("sent", "dispatcher"),
+        }
         let seconds = std::time::Duration::from_millis(report.millis).as_secs_f64();
         self.metrics.attempt(&finished.destination, finished.ended.outcome.as_str(), seconds);
     }

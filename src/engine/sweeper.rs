@@ -60,6 +60,7 @@ impl Sweeper {
         cause.detail = Some("the deadline passed".to_owned());
         let moved = settle(&mut tx, &case, &policy, &cause).await?;
         tx.commit().await?;
+        moved.count(&self.metrics, Self::NAME);
         tracing::warn!(intent.id = %id, intent.reference = %case.intent.reference, state = moved.folded.state.as_str(), "deadline passed");
         Ok(true)
     }
@@ -92,11 +93,11 @@ impl Sweeper {
         for id in &orphans {
             tracing::error!(intent.id = %id, "an unsettled intent has no queue row; it is put back");
             let mut tx = self.pool.begin().await?;
-            if let Some(case) = Case::lock(&mut tx, *id, self.clock.sql_now()).await? {
-                let policy = self.fleet.policy(&case.intent.destination);
-                settle(&mut tx, &case, &policy, &Cause::of(&format!("sweeper@{}", self.worker))).await?;
-            }
+            let Some(case) = Case::lock(&mut tx, *id, self.clock.sql_now()).await? else { continue };
+            let policy = self.fleet.policy(&case.intent.destination);
+            let moved = settle(&mut tx, &case, &policy, &Cause::of(&format!("sweeper@{}", self.worker))).await?;
             tx.commit().await?;
+            moved.count(&self.metrics, Self::NAME);
         }
         Ok(orphans.len())
     }

@@ -31,6 +31,9 @@ pub struct LoopState {
     pub name: &'static str,
     /// Seconds since its last step.
     pub seconds_ago: u64,
+    /// The same, exactly.
+    #[serde(skip)]
+    pub ago: Duration,
     /// Longer than it may take.
     pub stuck: bool,
 }
@@ -68,7 +71,7 @@ impl Progress {
             .iter()
             .map(|(name, tick)| {
                 let ago = now.saturating_sub(tick.at);
-                LoopState { name, seconds_ago: ago.as_secs(), stuck: ago > tick.limit }
+                LoopState { name, seconds_ago: ago.as_secs(), ago, stuck: ago > tick.limit }
             })
             .collect()
     }

@@ -28,11 +28,11 @@ fn not_sent() -> Option<Outcome> {
 }
 
 fn absent(attempt: i32, minutes: i64) -> Asked {
-    Asked { attempt, verdict: Verdict::Absent { valid_until: now() + Duration::minutes(minutes) } }
+    Asked { attempt, newest: attempt, verdict: Verdict::Absent { valid_until: now() + Duration::minutes(minutes) } }
 }
 
 fn found(attempt: i32) -> Asked {
-    Asked { attempt, verdict: Verdict::Found { provider_id: None, weak: false } }
+    Asked { attempt, newest: attempt, verdict: Verdict::Found { provider_id: None, weak: false } }
 }
 
 fn history<'a>(attempts: &'a [Attempt], asked: &'a [Asked], statements: &'a [Statement]) -> History<'a> {
@@ -53,6 +53,11 @@ fn history<'a>(attempts: &'a [Attempt], asked: &'a [Asked], statements: &'a [Sta
 fn a_refusal_after_a_doubt_is_not_failed() {
     let folded = fold(&history(&[attempt(1, lost()), attempt(2, refused())], &[absent(1, -1)], &[]));
     assert_eq!((folded.state, folded.holds_effect, folded.doubtful), (State::Unknown, true, vec![1]));
+    // A proof that is still fresh was asked for before the downstream said no, which may mean "I have it already".
+    let attempts = [attempt(1, lost()), attempt(2, refused())];
+    assert_eq!(fold(&history(&attempts, &[absent(1, 5)], &[])).doubtful, [1]);
+    let asked_since = Asked { newest: 2, ..absent(1, 5) };
+    assert_eq!(fold(&history(&attempts, &[asked_since], &[])).state, State::Failed);
 }
 
 #[test]
@@ -70,7 +75,7 @@ fn a_proof_about_one_attempt_says_nothing_about_another() {
 
 #[test]
 fn a_conflict_after_an_absence_puts_it_in_doubt_again() {
-    let conflict = Asked { attempt: 1, verdict: Verdict::Conflict { why: String::new() } };
+    let conflict = Asked { attempt: 1, newest: 1, verdict: Verdict::Conflict { why: String::new() } };
     assert_eq!(fold(&history(&[attempt(1, lost())], &[absent(1, 5), conflict], &[])).state, State::Unknown);
 }
 

@@ -68,8 +68,9 @@ impl Reconciler {
         if !matches!(case.intent.state, State::Unknown | State::Abandoned) || folded.state != case.intent.state {
             // Time or evidence has moved it; the row follows.
             let actor = self.actor();
-            settle(&mut tx, &case, &policy, &Cause::of(&actor)).await?;
+            let moved = settle(&mut tx, &case, &policy, &Cause::of(&actor)).await?;
             tx.commit().await?;
+            moved.count(&self.sending.metrics, Self::NAME);
             return Ok(None);
         }
         tx.commit().await?;
@@ -114,8 +115,10 @@ impl Reconciler {
         cause.new_version = false;
         cause.asking_ended = Some(why.to_owned());
         cause.detail = Some(why.to_owned());
-        settle(&mut tx, &case, &policy, &cause).await?;
+        let moved = settle(&mut tx, &case, &policy, &cause).await?;
         tx.commit().await?;
+        moved.count(&self.sending.metrics, Self::NAME);
+        tracing::info!(intent.id = %case.intent.id, intent.reference = %case.intent.reference, state = moved.folded.state.as_str(), why, "asking has ended");
         Ok(())
     }
 
@@ -170,7 +173,9 @@ impl Reconciler {
         store::journal::append(&mut tx, &entry).await?;
         let Some(case) = Case::lock(&mut tx, case.intent.id, at).await? else { return Ok(()) };
         let moved = self.place(&mut tx, &case, &doubt, &judged).await?;
+        failpoint!("reconcile-before-commit");
         tx.commit().await?;
+        moved.count(&self.sending.metrics, Self::NAME);
         tell(&self.sending.metrics, &case, attempt, &judged, pages, &moved);
         Ok(())
     }

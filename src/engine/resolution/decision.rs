@@ -250,6 +250,7 @@ impl HumanDecision {
         let id = case.intent.id;
         let row = append(conn, call, Some(id), Some(case.intent.attempt), &self.told).await?;
         let mut binds_at = None;
+        let from = case.intent.state;
         match self.follows {
             Follows::Fold { detail, holds_again } => {
                 let mut case = Case::lock(conn, id, call.at).await?.ok_or(ActError::NotFound("intent"))?;
@@ -280,7 +281,8 @@ impl HumanDecision {
             Follows::Words => store::intents::touch(conn, id, case.intent.version).await?,
         }
         let case = Case::lock(conn, id, call.at).await?.ok_or(ActError::NotFound("intent"))?;
-        Ok(Resolved { binds_at, ..resolved(call, &case, escalation, row, false) })
+        let moved = case.intent.state != from;
+        Ok(Resolved { binds_at, moved, ..resolved(call, &case, escalation, row, false) })
     }
 }
 
@@ -411,5 +413,6 @@ fn resolved(call: &Call<'_>, case: &Case, escalation: Option<&Escalation>, row: 
         journal_id: Some(row),
         binds_at: None,
         words: format!("the intent is {}{effect}", word(intent.state)),
+        moved: false,
     }
 }

@@ -250,5 +250,6 @@ fn resolved(call: &Call<'_>, e: &Escalation, journal_id: Option<i64>, repeated: 
         journal_id,
         binds_at: None,
         words,
+        moved: false,
     }
 }

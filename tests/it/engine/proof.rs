@@ -139,3 +139,44 @@ async fn two_found_is_sent_and_a_duplicate() {
     assert_eq!(doubt.world.reasons(doubt.id).await, ["duplicate_found"]);
     doubt.nothing_was_sent();
 }
+
+/// INV-2 was done and its reply lost; the downstream hides it, and it is wrongly proven absent. Then this reply.
+async fn refused_after_a_wrong_proof(code: u16) -> (Doubt, bool) {
+    let setting = Setting { fault: Fault::LoseReply, ..Setting::default() };
+    let mut doubt = Doubt::prepared(setting, |receiver| receiver.effects().hold_reference("INV-2")).await;
+    doubt.world.ask().await;
+    doubt.world.turn(6);
+    doubt.world.ask().await;
+    assert_eq!(doubt.world.state(doubt.id).await, "pending");
+    doubt.receiver.faults().next(Fault::Status { code, act: false });
+    doubt.world.dispatch().await;
+    let unknown = doubt.world.state(doubt.id).await == "unknown";
+    (doubt, unknown)
+}
+
+#[tokio::test]
+async fn a_4xx_duplicate_after_a_lost_reply_is_not_failed() {
+    for code in [400, 409, 422] {
+        let (mut doubt, unknown) = refused_after_a_wrong_proof(code).await;
+        assert!(unknown, "{code}: the proof was still fresh, and the downstream says no to the second one");
+        doubt.receiver.effects().release();
+        doubt.ask(3).await;
+        assert_eq!(doubt.world.state(doubt.id).await, "sent", "{code}: {:#?}", doubt.world.verdicts(doubt.id).await);
+        assert_eq!(doubt.receiver.effects().count_by_reference("INV-2"), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_4xx_after_a_send_that_never_arrived_is_failed_once_it_was_asked_for_again() {
+    let mut doubt = Doubt::bracketed().await;
+    doubt.world.ask().await;
+    doubt.world.turn(6);
+    doubt.world.ask().await;
+    doubt.receiver.faults().next(Fault::Status { code: 422, act: false });
+    doubt.world.dispatch().await;
+    assert_eq!(doubt.world.state(doubt.id).await, "unknown");
+    doubt.world.turn(30);
+    doubt.ask(2).await;
+    assert_eq!(doubt.world.state(doubt.id).await, "failed", "{:#?}", doubt.world.verdicts(doubt.id).await);
+    assert_eq!(doubt.world.reasons(doubt.id).await, ["refused"]);
+}

@@ -1,5 +1,6 @@
 //! What the house keeps: its layers and style, a search for interleavings that would break a promise, fakes, examples.
 
+mod cases_list;
 mod cluster;
 mod fakes;
 mod layering;

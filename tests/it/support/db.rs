@@ -13,6 +13,8 @@ pub struct Database {
     pub url: String,
     name: String,
     server: String,
+    /// This value drops the database with itself.
+    owns: bool,
 }
 
 fn server() -> String {
@@ -65,7 +67,19 @@ impl Database {
         admin.close().await.unwrap();
         let url = with_database(&server, &name);
         let pool = PgPoolOptions::new().max_connections(12).connect(&url).await.unwrap();
-        Self { pool, url, name, server }
+        Self { pool, url, name, server, owns: true }
+    }
+
+    /// Another handle with connections of its own, as another process has; made in the runtime that uses it.
+    pub async fn again(url: &str) -> Self {
+        let pool = PgPoolOptions::new().max_connections(12).connect(url).await.unwrap();
+        Self { pool, url: url.to_owned(), name: String::new(), server: String::new(), owns: false }
+    }
+
+    /// Sets a parameter for every session that begins from now on; see [`Database::again`].
+    pub async fn set(&self, parameter: &str, value: &str) {
+        let mut conn = self.pool.acquire().await.unwrap();
+        run(&mut conn, &format!("alter database {} set {parameter} = '{value}'", self.name)).await;
     }
 }
 
@@ -75,6 +89,9 @@ async fn run(conn: &mut PgConnection, sql: &str) {
 
 impl Drop for Database {
     fn drop(&mut self) {
+        if !self.owns {
+            return;
+        }
         let (server, name) = (self.server.clone(), self.name.clone());
         // A database of a failed test is kept for a look.
         if std::thread::panicking() {

@@ -123,6 +123,7 @@ impl World {
                 clock: Arc::clone(&any_clock),
                 worker,
                 heartbeat_limit: Duration::from_secs(86_400),
+                metrics: Arc::clone(&metrics),
             },
             sweeper: Sweeper::new(
                 db.pool.clone(),
@@ -132,7 +133,12 @@ impl World {
                 Duration::from_secs(900),
                 Arc::clone(&metrics),
             ),
-            decider: Decider { pool: db.pool.clone(), fleet: Arc::clone(&fleet), clock: Arc::clone(&any_clock) },
+            decider: Decider {
+                pool: db.pool.clone(),
+                fleet: Arc::clone(&fleet),
+                clock: Arc::clone(&any_clock),
+                metrics: Arc::clone(&metrics),
+            },
             recorder: Recorder::new(db.pool.clone(), Arc::clone(&fleet), any_clock, worker, wake, metrics),
             sending,
             inbox,

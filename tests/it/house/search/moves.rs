@@ -153,9 +153,10 @@ fn ask(world: &World, rules: &Rules, intent: usize, steps: &mut Vec<Step>) {
             (0, _) => Said::Conflict,
             _ => Said::Duplicate,
         };
-        if row.asked.last() != Some(&(number, said)) {
+        let newest = row.attempts.len() as u8;
+        if row.asked.last() != Some(&(number, said, newest)) {
             let mut next = world.clone();
-            next.answer = Some(((intent, number), said));
+            next.answer = Some(((intent, number), said, newest));
             next.answers += 1;
             steps.push((format!("I{intent}: attempt {number} is asked about, the answer is {said:?}"), next));
         }
@@ -213,19 +214,19 @@ fn elsewhere(world: &World, rules: &Rules, steps: &mut Vec<Step>) {
         next.accept(rules);
         steps.push((format!("another run asks for the effect: accepted as I{}", world.rows.len()), next));
     }
-    if let Some((mark, said)) = world.answer {
+    if let Some((mark, said, newest)) = world.answer {
         step(steps, world, rules, mark.0, &format!("the answer about attempt {} is written", mark.1), |w| {
             w.answer = None;
-            w.rows[mark.0].asked.push((mark.1, said));
+            w.rows[mark.0].asked.push((mark.1, said, newest));
         });
     }
     let mut late = world.clone();
-    for said in late.rows.iter_mut().flat_map(|row| &mut row.asked).map(|(_, said)| said) {
+    for said in late.rows.iter_mut().flat_map(|row| &mut row.asked).map(|(_, said, _)| said) {
         if *said == Said::Fresh {
             *said = Said::Stale;
         }
     }
-    if let Some((_, said @ Said::Fresh)) = &mut late.answer {
+    if let Some((_, said @ Said::Fresh, _)) = &mut late.answer {
         *said = Said::Stale;
     }
     if late != *world {

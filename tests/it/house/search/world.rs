@@ -69,7 +69,8 @@ pub(super) enum Word {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Row {
     pub attempts: Vec<(AttemptWord, End)>,
-    pub asked: Vec<(u8, Said)>,
+    /// Attempt, answer, and the newest attempt when it was asked.
+    pub asked: Vec<(u8, Said, u8)>,
     pub sightings: Vec<u8>,
     pub words: Vec<Word>,
     pub state: State,
@@ -95,8 +96,8 @@ pub(super) struct World {
     /// Bytes that left and have neither arrived nor died.
     pub wire: Vec<Mark>,
     pub effects: Vec<Mark>,
-    /// A look-up's answer that has not been written yet: another reconciler may be faster.
-    pub answer: Option<(Mark, Said)>,
+    /// A look-up's answer that has not been written yet: another reconciler may be faster. Third: the newest attempt then.
+    pub answer: Option<(Mark, Said, u8)>,
     pub acts: usize,
     pub answers: usize,
     pub deadline_passed: bool,
@@ -139,7 +140,8 @@ impl Row {
     pub fn fold(&self, rules: &Rules, deadline_passed: bool) -> Folded {
         let attempts: Vec<Attempt> =
             (1..).zip(&self.attempts).map(|(number, attempt)| real(number, *attempt)).collect();
-        let asked: Vec<Asked> = self.asked.iter().map(|(attempt, said)| verdict(*attempt, *said)).collect();
+        let asked: Vec<Asked> =
+            self.asked.iter().map(|(attempt, said, newest)| verdict(*attempt, *said, *newest)).collect();
         let sightings: Vec<Option<i32>> = self.sightings.iter().map(|number| Some(i32::from(*number))).collect();
         let statements: Vec<Statement> = self.words.iter().map(|word| statement(*word)).collect();
         fold(&History {
@@ -171,7 +173,7 @@ fn real(number: i32, (kind, end): (AttemptWord, End)) -> Attempt {
     Attempt { number, kind, outcome }
 }
 
-fn verdict(attempt: u8, said: Said) -> Asked {
+fn verdict(attempt: u8, said: Said, newest: u8) -> Asked {
     let verdict = match said {
         Said::Found => Verdict::Found { provider_id: None, weak: false },
         Said::Duplicate => Verdict::Duplicate { provider_ids: Vec::new() },
@@ -179,7 +181,7 @@ fn verdict(attempt: u8, said: Said) -> Asked {
         Said::Stale => Verdict::Absent { valid_until: now() - TimeDelta::seconds(1) },
         Said::Conflict => Verdict::Conflict { why: String::new() },
     };
-    Asked { attempt: i32::from(attempt), verdict }
+    Asked { attempt: i32::from(attempt), newest: i32::from(newest), verdict }
 }
 
 fn statement(word: Word) -> Statement {

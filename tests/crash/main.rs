@@ -1,0 +1,20 @@
+//! Daemon processes that are killed, frozen, stopped and cut off from Postgres, against fakes that count what happened.
+//!
+//! Beside `it`, since everything here is about processes: the daemon under test is the built program, its downstreams live in
+//! the test. What must hold at the end of each: lost 0, doubled 0, counted at the downstreams.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test that cannot go on must stop loudly, and the account is printed"
+)]
+
+#[path = "../it/support/db.rs"]
+mod db;
+
+mod count;
+mod house;
+mod kills;
+mod points;
+mod process;
