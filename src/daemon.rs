@@ -140,7 +140,7 @@ impl House {
         let watched = progress.clone();
         tokio::spawn(lifecycle::watchdog(self.shutdown.clone(), move || watched.is_alive()));
         let wake = Arc::new(Notify::new());
-        let hard_stop = CancellationToken::new();
+        let (stop, hard_stop) = (self.stop(), CancellationToken::new());
         let sends = TaskTracker::new();
         let (results, inbox) = mpsc::channel(UNWRITTEN);
         let recorder = Recorder::new(
@@ -160,12 +160,13 @@ impl House {
             region: self.settings.instance.region.clone(),
             worker: self.worker,
             results,
+            stopping: stop.clone(),
             hard_stop: hard_stop.clone(),
             tracker: sends.clone(),
             metrics: Arc::clone(&metrics),
             batch: self.settings.dispatcher.batch as usize,
         };
-        let loops = self.loops(sending, &wake, &progress, &metrics);
+        let loops = self.loops(sending, &wake, &progress, &metrics, &stop);
         let windows = Windows::of(&self.settings);
         let state = api::AppState::new(
             self.pool.clone(),
@@ -205,19 +206,25 @@ impl House {
         })
     }
 
-    fn loops(
-        &self,
-        sending: Sending,
-        wake: &Arc<Notify>,
-        progress: &Progress,
-        metrics: &Arc<Metrics>,
-    ) -> Vec<JoinHandle<()>> {
+    /// Cancelled when the shutdown begins.
+    fn stop(&self) -> CancellationToken {
         let stop = CancellationToken::new();
         let (child, stopping) = (stop.clone(), self.shutdown.stopping());
         tokio::spawn(async move {
             stopping.await;
             child.cancel();
         });
+        stop
+    }
+
+    fn loops(
+        &self,
+        sending: Sending,
+        wake: &Arc<Notify>,
+        progress: &Progress,
+        metrics: &Arc<Metrics>,
+        stop: &CancellationToken,
+    ) -> Vec<JoinHandle<()>> {
         let timing = &self.settings.dispatcher;
         let quick = Pace { busy: Duration::ZERO, idle_min: timing.poll_min, idle_max: timing.poll_max };
         let calm = Pace {

@@ -12,15 +12,16 @@ use super::{
     folding::{Case, Cause, Moved, after, settle},
     results::Finished,
     runner::{Progress, Step},
-    self_stop::{Allowance, SelfStop},
+    self_stop::{Allowance, Passed, SelfStop},
 };
 use crate::{
     channels::Prepared,
     clock::Clock,
     domain::{
+        gate::Gate,
         intent::Outgoing,
         key::{Keyring, Spelling},
-        outcome::{DoubtKind, Ended, Outcome, Proof, Report, Stage},
+        outcome::{Ended, Outcome, Proof, Report},
         state::State,
     },
     failpoint::failpoint,
@@ -54,6 +55,8 @@ pub struct Sending {
     pub worker: Uuid,
     /// Where results go.
     pub results: mpsc::Sender<Finished>,
+    /// Cancelled when the process begins to stop: nothing is claimed any more, and what has not begun is given back.
+    pub stopping: CancellationToken,
     /// Cancelled when the process cannot wait for its sends any longer.
     pub hard_stop: CancellationToken,
     /// Running sends.
@@ -141,6 +144,10 @@ impl Dispatcher {
         };
         let claims = self.claim(served, wanted).await?;
         let count = claims.len();
+        if s.stopping.is_cancelled() {
+            self.give_back(&served.config.name, claims, "the daemon stops").await;
+            return Ok(count);
+        }
         let mut permits = permits;
         for claim in claims {
             let Some(permit) = permits.split(1) else { break };
@@ -189,7 +196,7 @@ impl Dispatcher {
         failpoint!("claim-before-commit");
         if let Err(error) = tx.commit().await {
             // The reply may be lost while the claim stands. Nothing was started: say so, as evidence.
-            self.give_back(&served.config.name, claims).await;
+            self.give_back(&served.config.name, claims, "the reply to the claim was lost").await;
             return Err(error.into());
         }
         failpoint!("claim-after-commit");
@@ -267,9 +274,9 @@ impl Dispatcher {
         Some(Claim { outgoing, token, allowance, lease_until, claimed_at: pick.now, prepared })
     }
 
-    async fn give_back(&self, destination: &str, claims: Vec<Claim>) {
+    async fn give_back(&self, destination: &str, claims: Vec<Claim>, why: &str) {
         for claim in claims {
-            let finished = Finished::not_started(destination, &claim, "the reply to the claim was lost");
+            let finished = Finished::not_started(destination, &claim, why);
             if self.sending.results.send(finished).await.is_err() {
                 return;
             }
@@ -286,6 +293,9 @@ impl Step for Dispatcher {
         drop(conn);
         let mut started = 0;
         for (served, wanted) in candidates {
+            if self.sending.stopping.is_cancelled() {
+                break;
+            }
             started += self.claim_and_send(&served, wanted).await?;
         }
         Ok(if started == 0 { Progress::Idle } else { Progress::Worked(started) })
@@ -305,11 +315,12 @@ pub(super) async fn send(sending: &Sending, served: &Served, claim: Claim, slot:
                 intent_id: outgoing.intent_id,
                 attempt: outgoing.attempt,
                 token,
+                passed: Passed::default(),
             });
             let digest = prepared.digest.to_vec();
             let ended = tokio::select! {
-                ended = served.channel.send(prepared, &outgoing, gate) => ended,
-                () = sending.hard_stop.cancelled() => interrupted(),
+                ended = served.channel.send(prepared, &outgoing, Arc::clone(&gate) as Arc<dyn Gate>) => ended,
+                () = sending.hard_stop.cancelled() => gate.interrupted(),
             };
             (Some(digest), ended)
         }
@@ -348,13 +359,6 @@ fn weigh(served: &Served, outcome: &Outcome, boot: Duration) {
             Proof::Deferred | Proof::Parked | Proof::SelfStopped | Proof::NotStarted => {}
         },
     }
-}
-
-/// The process stops with the send under way: it may have happened.
-fn interrupted() -> Ended {
-    let mut report = Report::nothing_written("the daemon was stopped in mid-send");
-    report.stage = Stage::Body;
-    Ended { outcome: Outcome::Ambiguous { doubt: DoubtKind::Interrupted }, report }
 }
 
 fn refused_here(unsupported: &crate::channels::Unsupported) -> Ended {

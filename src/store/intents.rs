@@ -132,6 +132,15 @@ pub struct Move<'a> {
     pub story: serde_json::Value,
 }
 
+impl Move<'_> {
+    /// Whether the journal hears of it: evidence that changes nothing has a row of its own.
+    fn tells(&self) -> bool {
+        self.from.state != self.state
+            || self.from.holds_effect != self.holds_effect
+            || self.from.marks.as_slice() != self.marks
+    }
+}
+
 /// Writes a move and the journal row that tells of it, in one statement.
 ///
 /// # Errors
@@ -151,7 +160,7 @@ pub async fn write_move(conn: &mut PgConnection, m: &Move<'_>) -> Result<(), Sto
         told as (
             insert into settled.journal (intent_id, at, kind, attempt, actor, data)
             select id, $13, 'move', $3, $14, jsonb_build_object('from', $2::text, 'to', $5::text) || $15::jsonb
-              from moved)
+              from moved where $16)
         select count(*) as "count!" from moved"#,
         m.from.id,
         m.from.state.as_str(),
@@ -168,6 +177,7 @@ pub async fn write_move(conn: &mut PgConnection, m: &Move<'_>) -> Result<(), Sto
         m.from.now,
         m.actor,
         m.story,
+        m.tells(),
     )
     .fetch_one(conn)
     .await

@@ -67,16 +67,22 @@ impl Process {
         assert!(self.says("settled is up").await, "{} ended:\n{}", self.name, self.last_words());
     }
 
-    /// Waits for its end.
-    pub async fn end(&self, at_most: Duration) -> ExitStatus {
+    /// Waits for its end; false when the time is over first.
+    pub async fn is_over(&self, at_most: Duration) -> bool {
         let began = Instant::now();
-        loop {
-            if let Some(status) = self.ended() {
-                return status;
+        while self.ended().is_none() {
+            if began.elapsed() > at_most {
+                return false;
             }
-            assert!(began.elapsed() < at_most, "{} runs on:\n{}", self.name, self.last_words());
             tokio::time::sleep(BETWEEN_LOOKS).await;
         }
+        true
+    }
+
+    /// Waits for its end.
+    pub async fn end(&self, at_most: Duration) -> ExitStatus {
+        assert!(self.is_over(at_most).await, "{} runs on:\n{}", self.name, self.last_words());
+        self.ended().unwrap()
     }
 
     /// Waits until it was killed.

@@ -20,6 +20,9 @@ use crate::{
 
 /// Starts a replay of the doubtful attempt, where the rules allow one. False: try the next means.
 pub(super) async fn start(sending: &Sending, doubt: &Doubt, config: &Destination) -> Result<bool, StoreError> {
+    if sending.stopping.is_cancelled() {
+        return Ok(false);
+    }
     let Some(served) = sending.fleet.get(&doubt.case.intent.destination) else { return Ok(false) };
     // The same key at another downstream is simply a new effect.
     if config.replay.is_none() || served.generation != doubt.generation || placement::poisoned(&doubt.case) {

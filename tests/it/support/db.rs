@@ -76,6 +76,7 @@ async fn run(conn: &mut PgConnection, sql: &str) {
 }
 
 impl Drop for Database {
+    #[expect(clippy::print_stderr, reason = "whoever looks at a failed test wants to know where its rows are")]
     fn drop(&mut self) {
         if !self.owns {
             return;

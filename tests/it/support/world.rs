@@ -108,6 +108,7 @@ impl World {
             region: "test".to_owned(),
             worker,
             results,
+            stopping: CancellationToken::new(),
             hard_stop: CancellationToken::new(),
             tracker: TaskTracker::new(),
             metrics: Arc::clone(&metrics),
