@@ -210,12 +210,7 @@ impl Dispatcher {
     }
 
     /// A second attempt needs an unexpired proof for every earlier ambiguous one; otherwise it goes back to be asked about.
-    async fn proofs_hold(
-        &self,
-        conn: &mut PgConnection,
-        served: &Served,
-        pick: &Picked,
-    ) -> Result<Proofs, StoreError> {
+    async fn proofs_hold(&self, conn: &mut PgConnection, served: &Served, pick: &Picked) -> Result<Proofs, StoreError> {
         let policy = served.policy();
         let Some(case) = Case::lock(conn, pick.id, self.sending.clock.sql_now()).await? else {
             return Ok(Proofs::Stale(None));
