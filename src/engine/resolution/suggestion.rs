@@ -118,7 +118,6 @@ const LOST_HISTORY: Suggestion = suggestion(
 );
 
 /// What fits a reason and a state.
-#[expect(clippy::too_many_lines, reason = "a table with a row for each reason")]
 pub fn suggest(reason: Reason, state: Option<State>) -> Suggestion {
     match (reason, state) {
         (Reason::ApprovalRequired | Reason::RepeatFlagged, _) => APPROVAL,
