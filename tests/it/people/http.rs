@@ -296,7 +296,6 @@ async fn a_person_reads_and_decides_from_the_command_line() {
     let causes = terminal.run(&ada, &["list", "--causes", "--json"]).await;
     assert_eq!(serde_json::from_str::<Value>(out(&causes).trim()).unwrap()["open"], 1);
     let shown = out(&terminal.run(&ada, &["show", &escalated]).await);
-    eprintln!("{shown}");
     for part in [
         "WHAT WAS TO HAPPEN",
         "INV-2291 to ledger-hook by webhook",
