@@ -320,8 +320,9 @@ pub(super) async fn act(
 
 /// A call without a body says nothing; that is enough for claim, release, ask and the like.
 async fn words(headers: &HeaderMap, body: Body) -> Result<Words, Problem> {
-    let length = headers.get(header::CONTENT_LENGTH).is_none_or(|value| value.as_bytes() == b"0");
-    if length && !headers.contains_key(header::CONTENT_TYPE) && !headers.contains_key(header::TRANSFER_ENCODING) {
+    let empty = headers.get(header::CONTENT_LENGTH).is_none_or(|value| value.as_bytes() == b"0");
+    let announced = [header::CONTENT_TYPE, header::TRANSFER_ENCODING].iter().any(|name| headers.contains_key(name));
+    if empty && !announced {
         return Ok(Words::default());
     }
     let bytes = body::read(headers, body).await?;

@@ -96,7 +96,7 @@ pub async fn run(arguments: &Arguments) -> anyhow::Result<Figures> {
     let wanted = enqueues.count + u64::from(arguments.intents);
     let before = Usage::of_postgres(&cluster)?;
     let wal = load::wal_position(&bench.pool).await?;
-    let child = bench.start().await?;
+    let child = bench.start(&sink).await?;
     bar.says("deliveries");
     let drained = sink.drained(wanted, Duration::from_secs(300));
     let took = bar.follow(wanted, || sink.count(), drained).await;

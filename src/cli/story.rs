@@ -98,7 +98,7 @@ fn describe(event: &Event) -> (String, Vec<String>) {
             }
             (format!("attempt {attempt}"), lines)
         }
-        What::Told { kind, attempt, actor, data, .. } => told(kind, *attempt, actor, data),
+        What::Told { journal_id, kind, attempt, actor, data } => told(*journal_id, kind, *attempt, actor, data),
         What::EscalationOpened { reason, summary, claimed_by, .. } => {
             let mut lines = vec![format!("{reason}: {summary}")];
             if let Some(by) = claimed_by {
@@ -165,7 +165,7 @@ fn seen(ended: &Value) -> Vec<String> {
     lines
 }
 
-fn told(kind: &str, attempt: Option<i32>, actor: &str, data: &Value) -> (String, Vec<String>) {
+fn told(row: i64, kind: &str, attempt: Option<i32>, actor: &str, data: &Value) -> (String, Vec<String>) {
     let about = attempt.filter(|n| *n > 0).map_or_else(String::new, |n| format!(" (attempt {n})"));
     match kind {
         "move" => {
@@ -194,8 +194,10 @@ fn told(kind: &str, attempt: Option<i32>, actor: &str, data: &Value) -> (String,
         }
         "act" => {
             let act = ["act", "statement", "verb"].iter().find_map(|m| data[*m].as_str()).unwrap_or("act");
-            let mut lines = vec![format!("{act}{about} by {actor}")];
-            lines.extend(rest(data, &["act"]));
+            // `retract` names a statement by its row.
+            let row = if data["statement"].is_null() { String::new() } else { format!(", journal {row}") };
+            let mut lines = vec![format!("{act}{about} by {actor}{row}")];
+            lines.extend(rest(data, &["act", "statement", "on", "escalation"]));
             ("person".to_owned(), lines)
         }
         other => {

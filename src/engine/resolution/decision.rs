@@ -68,6 +68,11 @@ pub(super) async fn decide(
     if !call.person.may_see(&case.intent.tenant) {
         return Err(ActError::NotFound("intent"));
     }
+    // Read anew under the lock: whoever was faster may have closed it.
+    let escalation = match escalation {
+        Some(seen) => reading::get(conn, seen.id, None).await?,
+        None => None,
+    };
     let recent = Recent::read(conn, intent_id).await?;
     let told = told(call, &case, escalation.as_ref());
     if let Some(row) = recent.same(call, &told) {

@@ -169,6 +169,20 @@ pub struct Words {
     pub version: Option<i64>,
 }
 
+impl Words {
+    fn given(&self) -> [(&'static str, bool); 7] {
+        [
+            ("reason", self.reason.is_some()),
+            ("evidence", self.evidence.is_some()),
+            ("reference", self.reference.is_some()),
+            ("deadline", self.deadline.is_some()),
+            ("until", self.until.is_some()),
+            ("to", self.to.is_some()),
+            ("statement", self.statement.is_some()),
+        ]
+    }
+}
+
 impl Act {
     /// Reads a verb with its words.
     ///
@@ -219,16 +233,7 @@ impl Act {
             "reject" => (Self::Reject { reason: reason()? }, &["reason"]),
             _ => return Err(ActError::NotFound("act")),
         };
-        let given: [(&'static str, bool); 7] = [
-            ("reason", words.reason.is_some()),
-            ("evidence", words.evidence.is_some()),
-            ("reference", words.reference.is_some()),
-            ("deadline", words.deadline.is_some()),
-            ("until", words.until.is_some()),
-            ("to", words.to.is_some()),
-            ("statement", words.statement.is_some()),
-        ];
-        match given.into_iter().find(|(name, there)| *there && !used.contains(name)) {
+        match words.given().into_iter().find(|(name, there)| *there && !used.contains(name)) {
             Some((field, _)) => Err(ActError::missing(field, format!("has no meaning for {verb}"))),
             None => Ok(act),
         }

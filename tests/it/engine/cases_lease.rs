@@ -16,6 +16,7 @@ use settled::{
         runner::{Progress, Step},
     },
     store::requests,
+    telemetry::metrics::Metrics,
 };
 
 use super::doubt::PAYLOAD;
@@ -67,7 +68,7 @@ async fn case_021_a_daemon_whose_clock_is_wrong_touches_no_claim_of_another() {
             clock,
             worker: sending.worker,
             heartbeat_limit: Duration::from_secs(60),
-            metrics: Arc::clone(&sending.metrics),
+            metrics: Metrics::new(),
         };
         let mut dispatcher = Dispatcher::new(sending);
         assert_eq!(reaper.step().await.unwrap(), Progress::Idle);

@@ -9,7 +9,6 @@ use settled::{
         runner::{Progress, Step},
     },
     store::tokens::Kind,
-    telemetry::metrics::Metrics,
 };
 use uuid::Uuid;
 
@@ -97,7 +96,7 @@ pub async fn decide(ledger: &Ledger) -> usize {
         pool: ledger.pool().clone(),
         fleet: ledger.fleet(),
         clock: Arc::clone(&ledger.clock) as Arc<_>,
-        metrics: Metrics::new(),
+        metrics: settled::telemetry::metrics::Metrics::new(),
     };
     match decider.step().await.unwrap() {
         Progress::Idle => 0,

@@ -8,7 +8,6 @@ use settled::{
     config::destination::Destination,
     domain::key::Keyring,
     engine::{
-        decider::Decider,
         dispatcher::{Dispatcher, Sending},
         fleet::Fleet,
         reaper::Reaper,
@@ -45,7 +44,6 @@ pub struct World {
     pub reconciler: Reconciler,
     pub reaper: Reaper,
     pub sweeper: Sweeper,
-    pub decider: Decider,
     recorder: Recorder,
     inbox: mpsc::Receiver<Finished>,
 }
@@ -134,13 +132,15 @@ impl World {
                 Duration::from_secs(900),
                 Arc::clone(&metrics),
             ),
-            decider: Decider {
-                pool: db.pool.clone(),
-                fleet: Arc::clone(&fleet),
-                clock: Arc::clone(&any_clock),
-                metrics: Arc::clone(&metrics),
-            },
-            recorder: Recorder::new(db.pool.clone(), Arc::clone(&fleet), any_clock, worker, wake, metrics),
+            recorder: Recorder::new(
+                db.pool.clone(),
+                Arc::clone(&fleet),
+                any_clock,
+                worker,
+                wake,
+                Arc::default(),
+                metrics,
+            ),
             sending,
             inbox,
             db,
