@@ -168,14 +168,13 @@ impl House {
             batch: self.settings.dispatcher.batch as usize,
         };
         let loops = self.loops(sending, (&wake, &doubt), &progress, &metrics, &stop);
-        let windows = Windows::of(&self.settings);
         let state = api::AppState::new(
             self.pool.clone(),
             Arc::clone(&self.clock),
             metrics,
             progress,
             wake,
-            windows,
+            Windows::of(&self.settings),
             self.shutdown.clone(),
         )
         .with_fleet(Arc::clone(&self.fleet));
