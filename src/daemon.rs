@@ -20,7 +20,7 @@ use crate::{
     api, channels,
     clock::Clock,
     config::{Settings, destination::Destination, retention::Windows},
-    domain::{gate::BoxFuture, key::Keyring},
+    domain::key::Keyring,
     engine::{
         decider::Decider,
         dispatcher::{Dispatcher, Sending},
@@ -139,7 +139,7 @@ impl House {
         let progress = Progress::new(Arc::clone(&self.clock));
         let watched = progress.clone();
         tokio::spawn(lifecycle::watchdog(self.shutdown.clone(), move || watched.is_alive()));
-        let wake = Arc::new(Notify::new());
+        let (wake, doubt) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (stop, hard_stop) = (self.stop(), CancellationToken::new());
         let sends = TaskTracker::new();
         let (results, inbox) = mpsc::channel(UNWRITTEN);
@@ -149,6 +149,7 @@ impl House {
             Arc::clone(&self.clock),
             self.worker,
             Arc::clone(&wake),
+            Arc::clone(&doubt),
             Arc::clone(&metrics),
         );
         let recorder = tokio::spawn(recorder.run(inbox));
@@ -166,7 +167,7 @@ impl House {
             metrics: Arc::clone(&metrics),
             batch: self.settings.dispatcher.batch as usize,
         };
-        let loops = self.loops(sending, &wake, &progress, &metrics, &stop);
+        let loops = self.loops(sending, (&wake, &doubt), &progress, &metrics, &stop);
         let windows = Windows::of(&self.settings);
         let state = api::AppState::new(
             self.pool.clone(),
@@ -220,7 +221,7 @@ impl House {
     fn loops(
         &self,
         sending: Sending,
-        wake: &Arc<Notify>,
+        (wake, doubt): (&Arc<Notify>, &Arc<Notify>),
         progress: &Progress,
         metrics: &Arc<Metrics>,
         stop: &CancellationToken,
@@ -260,20 +261,16 @@ impl House {
             DEADLINE_NEAR,
             Arc::clone(metrics),
         );
-        let run = |future: BoxFuture<'static, ()>| tokio::spawn(future);
-        let on = |pace| (pace, Arc::clone(wake), progress.clone(), stop.clone());
-        let (pace, wake_, progress_, stop_) = on(quick);
-        let dispatcher = run(drive(Dispatcher::new(sending.clone()), pace, wake_, progress_, stop_));
-        let (pace, wake_, progress_, stop_) = on(calm);
-        let reconciler = run(drive(Reconciler::new(sending), pace, wake_, progress_, stop_));
-        let (pace, wake_, progress_, stop_) = on(calm);
-        let decider = run(drive(decider, pace, wake_, progress_, stop_));
-        // What these find has no hurry, and a result must not wake them.
-        let (pace, _, progress_, stop_) = on(calm);
-        let reaper = run(drive(reaper, pace, Arc::new(Notify::new()), progress_, stop_));
-        let (pace, _, progress_, stop_) = on(slow);
-        let sweeper = run(drive(sweeper, pace, Arc::new(Notify::new()), progress_, stop_));
-        vec![dispatcher, reconciler, decider, reaper, sweeper]
+        // Work wakes the dispatcher and a new doubt the reconciler; what the others find has no hurry.
+        let (progress, idle) = (|| progress.clone(), || Arc::new(Notify::new()));
+        let dispatcher = Dispatcher::new(sending.clone());
+        vec![
+            tokio::spawn(drive(dispatcher, quick, Arc::clone(wake), progress(), stop.clone())),
+            tokio::spawn(drive(Reconciler::new(sending), calm, Arc::clone(doubt), progress(), stop.clone())),
+            tokio::spawn(drive(decider, calm, idle(), progress(), stop.clone())),
+            tokio::spawn(drive(reaper, calm, idle(), progress(), stop.clone())),
+            tokio::spawn(drive(sweeper, slow, idle(), progress(), stop.clone())),
+        ]
     }
 }
 

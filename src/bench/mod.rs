@@ -90,7 +90,7 @@ pub async fn run(arguments: &Arguments) -> anyhow::Result<Figures> {
     let wanted = enqueues.count + u64::from(arguments.intents);
     let before = Usage::of_postgres(&cluster)?;
     let wal = load::wal_position(&bench.pool).await?;
-    let child = bench.start().await?;
+    let child = bench.start(&sink).await?;
     let took = sink.drained(wanted, Duration::from_secs(300)).await;
     bench.settled(wanted, Duration::from_secs(60)).await?;
     let wal = load::wal_position(&bench.pool).await? - wal;

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::Signal;
 use settled::demo::fakes::faults::{Fault, Faults, Stage, Subject, When};
 
 use crate::{
@@ -101,6 +102,15 @@ async fn thirty_kills_lose_nothing_and_double_nothing() {
     let deaths = deaths();
     assert_eq!(deaths.len(), KILLS);
     let mut asked = 0;
+    // A business that has run for a while: what is in doubt later has elder witnesses.
+    let daemon = house.serve(&[]);
+    daemon.up().await;
+    for _ in CHANNELS {
+        let first = ask(&house, &mut asked).await;
+        house.until_state(first, "sent").await;
+    }
+    daemon.signal(Signal::TERM);
+    assert!(daemon.end(PATIENCE).await.success(), "{}", daemon.last_words());
     for death in deaths {
         let daemon = begin(&house, death);
         for number in 0..A_LIFE {

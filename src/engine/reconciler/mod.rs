@@ -204,9 +204,14 @@ impl Reconciler {
         settle(conn, case, &policy, &cause).await
     }
 
-    /// After a conclusive verdict about one attempt another may still be in doubt: ask about that soon.
+    /// After a conclusive verdict about one attempt another may still be in doubt. That is asked about at once: a proof does
+    /// not live long, and only while all of them hold may it be sent again.
     fn fallback(&self, case: &Case, doubt: &Doubt) -> Option<DateTime<Utc>> {
         let policy = self.sending.fleet.policy(&case.intent.destination);
+        let next = case.fold(&policy).doubtful.first().copied();
+        if next.is_some_and(|next| next != doubt.number) {
+            return Some(case.intent.now);
+        }
         let asking = policy.asking?;
         let asked = u32::try_from(doubt.case.look_ups.len()).unwrap_or(u32::MAX);
         Some(after(case.intent.now, backoff::ask_delay(asked, asking.lag, asking.spacing)))
