@@ -95,6 +95,10 @@ pub async fn start(
     shutdown: Shutdown,
 ) -> anyhow::Result<Daemon> {
     let keyring = Arc::new(keyring(&settings)?);
+    let listener = TcpListener::bind(settings.http.listen)
+        .await
+        .with_context(|| format!("http.listen {}", settings.http.listen))?;
+    let starting = api::Starting::on(listener).context("http.listen")?;
     if migrate {
         let url = settings.database.migrate_url().context("database.migrate_url")?;
         let mut conn = PgConnection::connect(url.expose_secret()).await.context("connect to migrate")?;
@@ -104,7 +108,8 @@ pub async fn start(
     let url = settings.database.url().context("database.url")?;
     let pool = PgPoolOptions::new()
         .max_connections(settings.database.max_connections)
-        .acquire_timeout(Duration::from_secs(10))
+        .min_connections(settings.database.min_connections)
+        .acquire_timeout(settings.database.acquire_timeout)
         .connect_with(connect_options(url.expose_secret())?)
         .await
         .context("connect to the database")?;
@@ -114,9 +119,7 @@ pub async fn start(
     let worker = Uuid::now_v7();
     store::workers::register(&mut conn, worker, &settings.instance.name).await?;
     drop(conn);
-    let listener = TcpListener::bind(settings.http.listen)
-        .await
-        .with_context(|| format!("http.listen {}", settings.http.listen))?;
+    let listener = starting.listener().await;
     let house = House { settings, pool, fleet, clock, keyring, worker, shutdown };
     house.open(listener)
 }

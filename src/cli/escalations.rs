@@ -55,6 +55,7 @@ fn told(which: &Escalations) -> Result<Option<(&'static str, &On, Words)>, Failu
         Escalations::Assign { on, to } => (("assign", Words { to: Some(to.clone()), ..Words::default() }), on),
         Escalations::Approve { on, reason } => (("approve", maybe(reason)), on),
         Escalations::Close(r) => (reasoned("close", r), &r.on),
+        Escalations::Compensate(r) => (reasoned("compensate", r), &r.on),
         Escalations::Cancel(r) => (reasoned("cancel", r), &r.on),
         Escalations::Reject(r) => (reasoned("reject", r), &r.on),
         Escalations::Acknowledge(r) => (reasoned("acknowledge", r), &r.on),

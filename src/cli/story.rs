@@ -3,7 +3,10 @@
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
-use crate::store::story::{Event, Story, What};
+use crate::{
+    domain::absence::Case,
+    store::story::{Event, Story, What},
+};
 
 /// The whole text.
 pub(super) fn text(story: &Story) -> String {
@@ -179,7 +182,14 @@ fn told(row: i64, kind: &str, attempt: Option<i32>, actor: &str, data: &Value) -
                 }
             };
             let mut lines = vec![format!("{verdict}{about}, asked by {actor}")];
-            lines.extend(rest(data, &[]));
+            lines.extend(data["why"].as_str().map(|_| plain(&data["why"])));
+            match Case::from_record(&data["record"]) {
+                Ok(case) => lines.extend(case.in_words().iter().map(|line| format!("  {}", printable(line)))),
+                Err(_) if data["record"].is_null() => {}
+                Err(_) => lines.push("  (its controls were written by another version; see --json)".to_owned()),
+            }
+            let told = ["verdict", "why", "record", "asked_at", "generation", "nothing", "error"];
+            lines.extend(rest(data, &told));
             ("question".to_owned(), lines)
         }
         "act" => {
@@ -216,11 +226,15 @@ fn rest(data: &Value, known: &[&str]) -> Vec<String> {
 
 fn plain(value: &Value) -> String {
     match value {
-        // Control characters of a reply must not reach the terminal.
-        Value::String(text) => text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
+        Value::String(text) => printable(text),
         Value::Null => "-".to_owned(),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
     }
+}
+
+/// Control characters of a reply must not reach the terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn short(generation: &str) -> &str {

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod check;
+pub mod compensate;
 pub mod destination;
 pub mod keys;
 pub mod load;

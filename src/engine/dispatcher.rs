@@ -18,6 +18,7 @@ use crate::{
     channels::Prepared,
     clock::Clock,
     domain::{
+        absence,
         gate::Gate,
         intent::Outgoing,
         key::{Keyring, Spelling},
@@ -33,10 +34,6 @@ use crate::{
     },
     telemetry::metrics::Metrics,
 };
-
-/// A proof of absence must outlive the claim by this much, or by a quarter of the lag where that is shorter: a proof lives
-/// no longer than the lag.
-const PROOF_MARGIN: Duration = Duration::from_secs(2);
 
 /// What the dispatcher and the reconciler need to send.
 #[derive(Clone)]
@@ -215,8 +212,7 @@ impl Dispatcher {
         let Some(case) = Case::lock(conn, pick.id, self.sending.clock.sql_now()).await? else {
             return Ok(Proofs::Stale(None));
         };
-        let lag = policy.asking.as_ref().map_or(PROOF_MARGIN, |asking| asking.lag / 4);
-        let margin = PROOF_MARGIN.min(lag);
+        let margin = absence::proof_margin(policy.asking.as_ref().map_or(Duration::MAX, |asking| asking.lag));
         if case.fold_at(&policy, after(case.intent.now, margin)).state == State::Pending {
             let doubted = |a: &AttemptRow| matches!(a.attempt.outcome, Some(Outcome::Ambiguous { .. }));
             return Ok(Proofs::Hold { earlier_bytes: case.attempts.iter().any(doubted) });

@@ -1,5 +1,6 @@
 //! What the daemon says about itself: log lines on stderr, numbers for Prometheus. Never payloads, recipients or secrets.
 
+pub mod bar;
 pub mod metrics;
 pub mod progress;
 

@@ -77,6 +77,13 @@ pub(super) fn page(seen: &Value) -> String {
     out.push_str("\nWHAT EACH MISTAKE COSTS\n");
     out.push_str(&format!("  happens twice  {}\n", word(&seen["costs"]["if_twice"])));
     out.push_str(&format!("  never happens  {}\n", word(&seen["costs"]["if_never"])));
+    if let Value::Object(counter) = &seen["counter_action"] {
+        out.push_str(&format!(
+            "  can be undone  through {}: {} (settled escalations compensate ID)\n",
+            word(&counter["destination"]),
+            word(&counter["reason"])
+        ));
+    }
     if let Value::Object(_) = &seen["suggestion"] {
         out.push_str(&what_to_do(seen));
     }

@@ -68,6 +68,7 @@ pub(super) async fn start(sending: &Sending, doubt: &Doubt, config: &Destination
     };
     store::attempts::open(&mut tx, &opening).await?;
     tx.commit().await?;
+    sending.metrics.moved(State::InFlight.as_str(), "reconciler");
     let allowance = allowance.no_longer_than(left);
     let claim = Claim { outgoing, token, allowance, lease_until, claimed_at: now, prepared: Ok(prepared) };
     let (sending, served) = (sending.clone(), Arc::clone(served));

@@ -93,6 +93,7 @@ fn words_of(act: &Act) -> Option<String> {
         | Act::SendAgain { .. }
         | Act::Stop { .. }
         | Act::Close { .. }
+        | Act::Compensate { .. }
         | Act::Cancel { .. }
         | Act::Retract { .. }
         | Act::Approve { .. }
@@ -150,6 +151,7 @@ fn change(call: &Call<'_>, e: &Escalation, now: DateTime<Utc>) -> Result<Option<
         | Act::SendAgain { .. }
         | Act::Stop { .. }
         | Act::Close { .. }
+        | Act::Compensate { .. }
         | Act::Cancel { .. }
         | Act::Retract { .. }
         | Act::Approve { .. }
@@ -248,6 +250,7 @@ fn resolved(call: &Call<'_>, e: &Escalation, journal_id: Option<i64>, repeated: 
         escalation_id: Some(e.id),
         escalation_version: Some(e.version),
         journal_id,
+        counter_intent: None,
         binds_at: None,
         words,
         moved: false,

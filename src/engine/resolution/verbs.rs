@@ -87,6 +87,11 @@ pub enum Act {
         /// Why.
         reason: String,
     },
+    /// Ask for the declared counter-action, and close without knowing.
+    Compensate {
+        /// Why.
+        reason: String,
+    },
     /// Withdraw: cancelled where nothing was attempted, abandoned where it is in doubt.
     Cancel {
         /// Why.
@@ -112,7 +117,7 @@ pub enum Act {
 }
 
 /// All verbs, as they stand in paths, metrics and the journal.
-pub const VERBS: [&str; 18] = [
+pub const VERBS: [&str; 19] = [
     "claim",
     "release",
     "take_over",
@@ -127,6 +132,7 @@ pub const VERBS: [&str; 18] = [
     "send_again",
     "stop",
     "close",
+    "compensate",
     "cancel",
     "retract",
     "approve",
@@ -216,6 +222,7 @@ impl Act {
             }
             "stop" => (Self::Stop { reason: maybe()? }, &["reason"]),
             "close" => (Self::Close { reason: reason()? }, &["reason"]),
+            "compensate" => (Self::Compensate { reason: reason()? }, &["reason"]),
             "cancel" => (Self::Cancel { reason: reason()? }, &["reason"]),
             "retract" => {
                 let rule = "must be the journal id of the statement";
@@ -249,6 +256,7 @@ impl Act {
             Self::SendAgain { .. } => "send_again",
             Self::Stop { .. } => "stop",
             Self::Close { .. } => "close",
+            Self::Compensate { .. } => "compensate",
             Self::Cancel { .. } => "cancel",
             Self::Retract { .. } => "retract",
             Self::Approve { .. } => "approve",
@@ -273,6 +281,7 @@ impl Act {
             | Self::SendAgain { .. }
             | Self::Stop { .. }
             | Self::Close { .. }
+            | Self::Compensate { .. }
             | Self::Cancel { .. }
             | Self::Retract { .. }
             | Self::Approve { .. }
@@ -287,6 +296,7 @@ impl Act {
             | Self::Absent { .. }
             | Self::SendAgain { .. }
             | Self::Close { .. }
+            | Self::Compensate { .. }
             | Self::Cancel { .. }
             | Self::Retract { .. }
             | Self::Approve { .. }
