@@ -146,16 +146,7 @@ impl House {
         let (stop, hard_stop) = (self.stop(), CancellationToken::new());
         let sends = TaskTracker::new();
         let (results, inbox) = mpsc::channel(UNWRITTEN);
-        let recorder = Recorder::new(
-            self.pool.clone(),
-            Arc::clone(&self.fleet),
-            Arc::clone(&self.clock),
-            self.worker,
-            Arc::clone(&wake),
-            Arc::clone(&doubt),
-            Arc::clone(&metrics),
-        );
-        let recorder = tokio::spawn(recorder.run(inbox));
+        let recorder = tokio::spawn(self.recorder(&wake, &doubt, &metrics).run(inbox));
         let sending = Sending {
             pool: self.pool.clone(),
             fleet: Arc::clone(&self.fleet),
@@ -218,6 +209,18 @@ impl House {
             child.cancel();
         });
         stop
+    }
+
+    fn recorder(&self, wake: &Arc<Notify>, doubt: &Arc<Notify>, metrics: &Arc<Metrics>) -> Recorder {
+        Recorder::new(
+            self.pool.clone(),
+            Arc::clone(&self.fleet),
+            Arc::clone(&self.clock),
+            self.worker,
+            Arc::clone(wake),
+            Arc::clone(doubt),
+            Arc::clone(metrics),
+        )
     }
 
     fn loops(

@@ -16,7 +16,6 @@ use settled::{
         runner::{Progress, Step},
     },
     store::requests,
-    telemetry::metrics::Metrics,
 };
 
 use super::doubt::PAYLOAD;
