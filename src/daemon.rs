@@ -146,16 +146,7 @@ impl House {
         let (stop, hard_stop) = (self.stop(), CancellationToken::new());
         let sends = TaskTracker::new();
         let (results, inbox) = mpsc::channel(UNWRITTEN);
-        let recorder = Recorder::new(
-            self.pool.clone(),
-            Arc::clone(&self.fleet),
-            Arc::clone(&self.clock),
-            self.worker,
-            Arc::clone(&wake),
-            Arc::clone(&doubt),
-            Arc::clone(&metrics),
-        );
-        let recorder = tokio::spawn(recorder.run(inbox));
+        let recorder = tokio::spawn(self.recorder(&wake, &doubt, &metrics).run(inbox));
         let sending = Sending {
             pool: self.pool.clone(),
             fleet: Arc::clone(&self.fleet),
@@ -171,14 +162,13 @@ impl House {
             batch: self.settings.dispatcher.batch as usize,
         };
         let loops = self.loops(sending, (&wake, &doubt), &progress, &metrics, &stop);
-        let windows = Windows::of(&self.settings);
         let state = api::AppState::new(
             self.pool.clone(),
             Arc::clone(&self.clock),
             metrics,
             progress,
             wake,
-            windows,
+            Windows::of(&self.settings),
             self.shutdown.clone(),
         )
         .with_fleet(Arc::clone(&self.fleet));
@@ -219,6 +209,18 @@ impl House {
             child.cancel();
         });
         stop
+    }
+
+    fn recorder(&self, wake: &Arc<Notify>, doubt: &Arc<Notify>, metrics: &Arc<Metrics>) -> Recorder {
+        Recorder::new(
+            self.pool.clone(),
+            Arc::clone(&self.fleet),
+            Arc::clone(&self.clock),
+            self.worker,
+            Arc::clone(wake),
+            Arc::clone(doubt),
+            Arc::clone(metrics),
+        )
     }
 
     fn loops(

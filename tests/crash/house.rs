@@ -108,6 +108,11 @@ impl House {
         self.run(&format!("daemon-{number}"), &["serve", "--migrate"], environment)
     }
 
+    /// The same as process number one, as in a container.
+    pub fn serve_as_first(&self) -> Process {
+        Process::start_as_first(self.directory.path(), "first", &["serve"])
+    }
+
     fn run(&self, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Process {
         Process::start(self.directory.path(), name, arguments, environment)
     }

@@ -90,6 +90,24 @@ async fn case_143_sigterm_with_five_sends_in_flight_records_them_and_exits_zero(
     assert_eq!(count.sent, 6);
 }
 
+/// The kernel gives process number one no default actions: a SIGTERM that nobody handles does nothing there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_143_process_number_one_obeys_sigterm() {
+    let allowed = std::process::Command::new("unshare").args(["--fork", "--pid", "true"]).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        assert!(std::env::var_os("SETTLED_REQUIRE_REAL").is_none(), "this user may not make a namespace");
+        println!("skipped: this user may not make a namespace");
+        return;
+    }
+    let house = house("3s").await;
+    let daemon = house.serve_as_first();
+    daemon.up().await;
+    let id = house.ask(ORDERS, "P-1").await;
+    house.until_state(id, "sent").await;
+    daemon.signal_child(Signal::TERM);
+    assert_eq!(daemon.end(Duration::from_secs(20)).await.code(), Some(0), "{}", daemon.last_words());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn case_143_a_second_sigterm_speeds_up() {
     let house = house("10m").await;

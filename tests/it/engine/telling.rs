@@ -131,8 +131,6 @@ const STORY: &str = r#"INV-2  FAILED
                                valid until: TIME
   TIME          person       absent (attempt 1) by responder:ada, journal N
                                evidence: their order book has no INV-2
-                               on: 1
-                               statement: {"statement":"absent","upto":1}
   TIME          state        unknown → failed (attempt 1), by responder:ada
                                detail: a person said that it is absent
                                doubtful: []
