@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::{
     api, channels,
     clock::Clock,
-    config::{Settings, destination::Destination, retention::Windows},
+    config::{Settings, check, destination::Destination, retention::Windows},
     domain::key::Keyring,
     engine::{
         decider::Decider,
@@ -355,7 +355,11 @@ async fn fleet(conn: &mut PgConnection, settings: &Settings) -> anyhow::Result<F
             asked_by_key: ready.look_up.as_ref().is_some_and(|l| l.abilities().shows_key),
         };
         match store::destinations::publish(conn, publication).await? {
-            Published::New | Published::Replaced | Published::Unchanged => served.push(ready),
+            Published::New | Published::Replaced | Published::Unchanged => {
+                let (limits, in_doubt) = (check::effective(config), check::doubt_in_words(config));
+                tracing::info!(destination = %config.name, generation = %ready.generation, limits, in_doubt, "served");
+                served.push(ready);
+            }
             Published::Older { held } => {
                 tracing::warn!(destination = %config.name, held, "a higher revision is published; it is not served here");
             }
