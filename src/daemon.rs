@@ -333,7 +333,8 @@ async fn own(conn: &mut PgConnection, settings: &Settings) -> anyhow::Result<()>
     let expected = store::migrations::expected();
     let found = store::migrations::version(conn).await?;
     if found != Some(expected) {
-        bail!("the database is at version {found:?}, this build needs {expected}; run `settled migrate`");
+        let found = found.map_or_else(|| "holds no ledger".to_owned(), |version| format!("is at version {version}"));
+        bail!("the database {found}, this build needs version {expected}; run `settled migrate`");
     }
     match store::instance::belongs(conn, &settings.instance.name, &settings.instance.region).await? {
         Belongs::Here => {}
