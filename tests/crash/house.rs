@@ -82,8 +82,7 @@ impl House {
         change(&mut settings);
         std::fs::write(&file, settings.to_string()).unwrap();
         let started = AtomicI64::new(0);
-        let house =
-            Self { db, orders, smtp, sms, mailbox, _imap: imap, _partner: partner, directory, started };
+        let house = Self { db, orders, smtp, sms, mailbox, _imap: imap, _partner: partner, directory, started };
         house.prepare().await;
         house
     }

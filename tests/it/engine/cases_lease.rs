@@ -67,6 +67,7 @@ async fn case_021_a_daemon_whose_clock_is_wrong_touches_no_claim_of_another() {
             clock,
             worker: sending.worker,
             heartbeat_limit: Duration::from_secs(60),
+            metrics: Arc::clone(&sending.metrics),
         };
         let mut dispatcher = Dispatcher::new(sending);
         assert_eq!(reaper.step().await.unwrap(), Progress::Idle);

@@ -92,8 +92,12 @@ pub async fn escalation(ledger: &Ledger, id: Uuid) -> Uuid {
 
 /// One step of the loop that applies decisions; how many it applied.
 pub async fn decide(ledger: &Ledger) -> usize {
-    let mut decider =
-        Decider { pool: ledger.pool().clone(), fleet: ledger.fleet(), clock: Arc::clone(&ledger.clock) as Arc<_> };
+    let mut decider = Decider {
+        pool: ledger.pool().clone(),
+        fleet: ledger.fleet(),
+        clock: Arc::clone(&ledger.clock) as Arc<_>,
+        metrics: settled::telemetry::metrics::Metrics::new(),
+    };
     match decider.step().await.unwrap() {
         Progress::Idle => 0,
         Progress::Worked(applied) => applied,
