@@ -189,7 +189,7 @@ impl Dispatcher {
         failpoint!("claim-before-commit");
         if let Err(error) = tx.commit().await {
             // The reply may be lost while the claim stands. Nothing was started: say so, as evidence.
-            self.give_back(&served.config.name, claims).await;
+            give_back(s, &served.config.name, claims).await;
             return Err(error.into());
         }
         failpoint!("claim-after-commit");
@@ -271,13 +271,14 @@ impl Dispatcher {
         batch.digests.push(prepared.as_ref().map_or_else(|_| Vec::new(), |p| p.digest.to_vec()));
         Some(Claim { outgoing, token, allowance, lease_until, claimed_at: pick.now, prepared })
     }
+}
 
-    async fn give_back(&self, destination: &str, claims: Vec<Claim>) {
-        for claim in claims {
-            let finished = Finished::not_started(destination, &claim, "the reply to the claim was lost");
-            if self.sending.results.send(finished).await.is_err() {
-                return;
-            }
+/// The reply to a COMMIT was lost, so the claims may stand: says that nothing was started.
+pub(super) async fn give_back(sending: &Sending, destination: &str, claims: Vec<Claim>) {
+    for claim in claims {
+        let finished = Finished::not_started(destination, &claim, "the reply to the claim was lost");
+        if sending.results.send(finished).await.is_err() {
+            return;
         }
     }
 }

@@ -356,7 +356,8 @@ async fn park(conn: &mut PgConnection, finished: &Finished) -> Result<(), StoreE
 fn not_before(case: &Case, finished: &Finished, policy: &Policy) -> DateTime<Utc> {
     let retry_after = match &finished.ended.outcome {
         Outcome::NotSent { retry_after, proof } => {
-            if matches!(proof, Proof::NotStarted | Proof::SelfStopped) {
+            let replay = case.attempt(finished.attempt).is_some_and(|a| a.attempt.kind == AttemptKind::Replay);
+            if matches!(proof, Proof::NotStarted | Proof::SelfStopped) && !replay {
                 return case.intent.now;
             }
             *retry_after

@@ -90,6 +90,24 @@ pub async fn stopped(conn: &mut PgConnection) -> Result<Vec<String>, StoreError>
     .await?)
 }
 
+/// Whether nothing must be sent to a destination for a tenant now: parked, or one of them or everything paused.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn is_stopped(conn: &mut PgConnection, destination: &str, tenant: &str) -> Result<bool, StoreError> {
+    Ok(sqlx::query_scalar!(
+        r#"-- destinations::is_stopped
+        select exists (select from settled.destinations d where d.name = $1 and d.parked_at is not null)
+            or exists (select from settled.pauses p where p.scope = 'all'
+                         or (p.scope = 'destination' and p.name = $1)
+                         or (p.scope = 'tenant' and p.name = $2)) as "stopped!""#,
+        destination,
+        tenant,
+    )
+    .fetch_one(conn)
+    .await?)
+}
+
 /// Destinations that left the configuration while intents wait for them.
 ///
 /// # Errors
