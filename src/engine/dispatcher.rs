@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sqlx::{PgConnection, PgPool};
+use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
@@ -36,6 +36,9 @@ use crate::{
 /// A proof of absence must outlive the claim by this much, or by a quarter of the lag where that is shorter: a proof lives
 /// no longer than the lag.
 const PROOF_MARGIN: Duration = Duration::from_secs(2);
+
+/// Until an intent that could not be claimed is tried again.
+const PUT_OFF: Duration = Duration::from_secs(60);
 
 /// What the dispatcher and the reconciler need to send.
 #[derive(Clone)]
@@ -169,7 +172,7 @@ impl Dispatcher {
         for pick in picked {
             let mut earlier_bytes = false;
             if pick.attempt > 0 {
-                match self.proofs_hold(&mut tx, served, &pick).await? {
+                match self.proofs(&mut tx, served, &pick).await? {
                     Proofs::Hold { earlier_bytes: doubted } => earlier_bytes = doubted,
                     Proofs::Stale(moved) => {
                         went_stale.extend(moved);
@@ -202,13 +205,26 @@ impl Dispatcher {
         Ok(claims)
     }
 
+    /// Looks at the proofs of one intent; one that cannot be read or moved is put off, and the others are claimed.
+    async fn proofs(&self, tx: &mut PgConnection, served: &Served, pick: &Picked) -> Result<Proofs, StoreError> {
+        let mut inner = tx.begin().await?;
+        match self.proofs_hold(&mut inner, served, pick).await {
+            Ok(proofs) => {
+                inner.commit().await?;
+                Ok(proofs)
+            }
+            Err(error) if error.spares_others() => {
+                inner.rollback().await?;
+                tracing::error!(intent.id = %pick.id, %error, "intent not claimed; it will be tried again");
+                store::queue::put_off(tx, pick.id, after(pick.now, PUT_OFF)).await?;
+                Ok(Proofs::Stale(None))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// A second attempt needs an unexpired proof for every earlier ambiguous one; otherwise it goes back to be asked about.
-    async fn proofs_hold(
-        &self,
-        conn: &mut PgConnection,
-        served: &Served,
-        pick: &Picked,
-    ) -> Result<Proofs, StoreError> {
+    async fn proofs_hold(&self, conn: &mut PgConnection, served: &Served, pick: &Picked) -> Result<Proofs, StoreError> {
         let policy = served.policy();
         let Some(case) = Case::lock(conn, pick.id, self.sending.clock.sql_now()).await? else {
             return Ok(Proofs::Stale(None));
@@ -291,8 +307,21 @@ impl Step for Dispatcher {
         let candidates = self.candidates(&mut conn).await?;
         drop(conn);
         let mut started = 0;
+        let mut failed = None;
         for (served, wanted) in candidates {
-            started += self.claim_and_send(&served, wanted).await?;
+            match self.claim_and_send(&served, wanted).await {
+                Ok(claimed) => started += claimed,
+                Err(error) if error.spares_others() => {
+                    tracing::warn!(destination = %served.config.name, %error, "nothing claimed for this destination");
+                    failed = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(error) = failed
+            && started == 0
+        {
+            return Err(error);
         }
         Ok(if started == 0 { Progress::Idle } else { Progress::Worked(started) })
     }

@@ -109,7 +109,7 @@ pub struct DueDecision {
     pub detail: Value,
 }
 
-/// Decisions that bind from now on, locked, at most `limit`.
+/// Decisions that bind from now on, at most `limit`, oldest first. Lock the intent, then see whether it is [`still_due`].
 ///
 /// # Errors
 /// When Postgres does.
@@ -122,13 +122,28 @@ pub async fn decisions_due(
         DueDecision,
         "-- decisions::due
         select id, intent_id, actor, reason, detail from settled.decisions
-         where applied_at is null and stopped_at is null and effective_at <= coalesce($1, clock_timestamp())
-         order by effective_at limit $2 for update skip locked",
+         where applied_at is null and stopped_at is null and effective_at <= coalesce($1, statement_timestamp())
+         order by effective_at limit $2",
         at,
         limit,
     )
     .fetch_all(conn)
     .await?)
+}
+
+/// Locks a decision: whether it was neither applied nor stopped meanwhile. The caller holds the intent's row.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn still_due(conn: &mut PgConnection, id: Uuid) -> Result<bool, StoreError> {
+    let row = sqlx::query_scalar!(
+        "-- decisions::still_due
+        select id from settled.decisions where id = $1 and applied_at is null and stopped_at is null for update",
+        id,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.is_some())
 }
 
 /// Marks a decision as applied, with what came of it.

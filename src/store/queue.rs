@@ -297,6 +297,21 @@ pub async fn put(
     Ok(())
 }
 
+/// A row that is due and cannot be claimed must not stand before the others.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn put_off(conn: &mut PgConnection, intent_id: Uuid, due_at: DateTime<Utc>) -> Result<(), StoreError> {
+    sqlx::query!(
+        "-- queue::put_off\nupdate settled.queue set due_at = $2 where intent_id = $1 and leased_until is null",
+        intent_id,
+        due_at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// Nothing more to do for it.
 ///
 /// # Errors
