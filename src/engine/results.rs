@@ -222,7 +222,8 @@ impl Recorder {
         let mut tx = self.pool.begin().await?;
         store::durable(&mut tx).await?;
         let at = self.clock.sql_now();
-        let settled = store::queue::settle_sent(&mut tx, &batch, self.worker, at).await?;
+        let answered = answered_by_sent();
+        let settled = store::queue::settle_sent(&mut tx, &batch, self.worker, &answered, at).await?;
         for finished in plain.iter().filter(|f| settled.contains(&f.intent_id)) {
             self.witness(&mut tx, finished).await?;
         }
@@ -289,6 +290,15 @@ impl Recorder {
         let seconds = std::time::Duration::from_millis(report.millis).as_secs_f64();
         self.metrics.attempt(&finished.destination, finished.ended.outcome.as_str(), seconds);
     }
+}
+
+/// What being sent answers.
+fn answered_by_sent() -> Vec<String> {
+    Reason::ALL
+        .into_iter()
+        .filter(|reason| !reason.outlives_a_move())
+        .map(|reason| reason.as_str().to_owned())
+        .collect()
 }
 
 fn provider_id(ended: &Ended) -> Option<String> {

@@ -224,7 +224,8 @@ pub struct SentBatch {
     pub digests: Vec<Vec<u8>>,
 }
 
-/// Settles first attempts as sent, in one statement with their journal rows. Returns the ids that it settled; the others
+/// Settles first attempts as sent, in one statement with their journal rows; open escalations of the `answered` reasons are
+/// closed. Returns the ids that it settled; the others
 /// have moved meanwhile and take the careful path.
 ///
 /// # Errors
@@ -233,6 +234,7 @@ pub async fn settle_sent(
     conn: &mut PgConnection,
     batch: &SentBatch,
     worker: Uuid,
+    answered: &[String],
     at: Option<DateTime<Utc>>,
 ) -> Result<Vec<Uuid>, StoreError> {
     Ok(sqlx::query_scalar!(
@@ -253,6 +255,10 @@ pub async fn settle_sent(
                set closed_at = i.now, closure_at = i.now, outcome = 'sent', report = i.report, digest = i.digest
               from i where a.intent_id = i.id and a.number = 1 and a.token = i.token),
         q as (delete from settled.queue q using i where q.intent_id = i.id),
+        e as (
+            update settled.escalations e
+               set closed_at = i.now, closed_by = 'dispatcher@' || $6::uuid, resolution = 'the intent is sent', version = e.version + 1
+              from i where e.intent_id = i.id and e.subject = 'intent' and e.closed_at is null and e.reason = any($8)),
         j as (
             insert into settled.journal (intent_id, at, kind, attempt, actor, data)
             select i.id, i.now, 'move', 1, 'dispatcher@' || $6::uuid, '{"from": "in_flight", "to": "sent"}' from i)
@@ -264,6 +270,7 @@ pub async fn settle_sent(
         &batch.digests,
         worker,
         at,
+        answered,
     )
     .fetch_all(conn)
     .await?)
