@@ -165,7 +165,7 @@ impl Reconciler {
             return self.ended(doubt, "the destination cannot be asked").await;
         };
         let question = question::build(&self.sending.pool, &doubt, &rules).await?;
-        let answer = look_up.ask(&question).await;
+        let answer = look_up.ask(&question).await.printable();
         failpoint!("reconcile-after-look-up");
         self.conclude(doubt, rules, question, answer).await
     }
