@@ -226,16 +226,22 @@ impl Reconciler {
         cause.appended = 1;
         cause.new_version = false;
         cause.detail = Some(words(&judged.verdict));
-        cause.ask_at = judged.ask_again_at.or_else(|| self.fallback(case, doubt));
+        cause.ask_at = judged.ask_again_at.or_else(|| self.fallback(case, doubt, judged));
         if judged.ask_again_at.is_none() && matches!(judged.verdict, Verdict::Inconclusive { .. }) {
             cause.asking_ended = Some(words(&judged.verdict));
         }
         settle(conn, case, &policy, &cause).await
     }
 
-    /// After a conclusive verdict about one attempt another may still be in doubt: ask about that soon.
-    fn fallback(&self, case: &Case, doubt: &Doubt) -> Option<DateTime<Utc>> {
+    /// After a conclusive verdict about one attempt another may still be in doubt. Where this one is proven absent the other
+    /// is asked about at once: later, the proof would be stale, and the two could take turns for ever.
+    fn fallback(&self, case: &Case, doubt: &Doubt, judged: &Judged) -> Option<DateTime<Utc>> {
         let policy = self.sending.fleet.policy(&case.intent.destination);
+        let folded = case.fold(&policy);
+        let other = folded.doubtful.first().is_some_and(|number| *number != doubt.number);
+        if folded.state == State::Unknown && other && judged.proof().is_some() {
+            return Some(case.intent.now);
+        }
         let asking = policy.asking?;
         let asked = u32::try_from(doubt.case.look_ups.len()).unwrap_or(u32::MAX);
         Some(after(case.intent.now, backoff::ask_delay(asked, asking.lag, asking.spacing)))
