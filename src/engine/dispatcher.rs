@@ -124,7 +124,7 @@ impl Dispatcher {
         for name in due.iter().filter(|name| !stopped.contains(name)) {
             let Some(served) = s.fleet.get(name) else { continue };
             let cap = i64::from(served.config.limits.open_unknowns);
-            if served.config.look_up.is_some() && store::queue::open_unknowns(conn, name, cap).await? >= cap {
+            if store::queue::open_unknowns(conn, name, cap).await? >= cap {
                 continue;
             }
             let free = served.slots.available_permits().min(s.batch).min(s.results.capacity());

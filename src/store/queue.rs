@@ -410,7 +410,8 @@ pub async fn past_deadline(
     .await?)
 }
 
-/// How many intents of a destination are in doubt, counted up to `cap`.
+/// How many intents of a destination are in doubt, counted up to `cap`: those that are asked about and those that wait for
+/// a person, but not what was closed as perhaps sent.
 ///
 /// # Errors
 /// When Postgres does.
@@ -418,7 +419,8 @@ pub async fn open_unknowns(conn: &mut PgConnection, destination: &str, cap: i64)
     Ok(sqlx::query_scalar!(
         r#"-- queue::open_unknowns
         select count(*) as "count!" from (
-            select 1 from settled.queue q where q.destination = $1 and q.kind = 'ask' limit $2) x"#,
+            select 1 from settled.queue q join settled.intents i on i.id = q.intent_id
+             where q.destination = $1 and q.kind in ('ask', 'wait') and i.state = 'unknown' limit $2) x"#,
         destination,
         cap,
     )
