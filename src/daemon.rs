@@ -69,7 +69,13 @@ pub struct Daemon {
 /// When the URL cannot be read.
 pub fn connect_options(url: &str) -> anyhow::Result<PgConnectOptions> {
     let options = PgConnectOptions::from_str(url).context("database.url")?;
-    Ok(options.application_name("settled").options([("plan_cache_mode", "force_generic_plan"), ("jit", "off")]))
+    Ok(options.application_name("settled").options([
+        ("plan_cache_mode", "force_generic_plan"),
+        ("jit", "off"),
+        // A row that somebody holds must not stop a loop; the transaction of a machine that is gone must not hold one.
+        ("lock_timeout", "5s"),
+        ("idle_in_transaction_session_timeout", "60s"),
+    ]))
 }
 
 /// Runs until the shutdown is over. `migrate` brings the database to this version first.
