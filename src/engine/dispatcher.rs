@@ -332,6 +332,7 @@ pub(super) async fn send(sending: &Sending, served: &Served, claim: Claim, slot:
     let Claim { outgoing, token, allowance, lease_until, claimed_at, prepared } = claim;
     let (digest, ended) = match prepared {
         Err(unsupported) => (None, refused_here(&unsupported)),
+        Ok(_) if sending.hard_stop.is_cancelled() => (None, not_begun()),
         Ok(prepared) => {
             let gate = Arc::new(SelfStop {
                 clock: Arc::clone(&sending.clock),
@@ -382,6 +383,14 @@ fn weigh(served: &Served, outcome: &Outcome, boot: Duration) {
             Proof::NotConnected | Proof::TlsFailed | Proof::Incomplete => served.breaker.bad(boot),
             Proof::Deferred | Proof::Parked | Proof::SelfStopped | Proof::NotStarted => {}
         },
+    }
+}
+
+/// The process stopped before the send began.
+fn not_begun() -> Ended {
+    Ended {
+        outcome: Outcome::NotSent { proof: Proof::NotStarted, retry_after: None },
+        report: Report::nothing_written("the daemon was stopped before it began"),
     }
 }
 
