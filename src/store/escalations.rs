@@ -253,15 +253,16 @@ pub async fn deadline_near(
         insert into settled.escalations (id, subject, intent_id, destination, tenant, reason, cause, summary, opened_at)
         select gen_random_uuid(), 'intent', i.id, i.destination, i.tenant, 'deadline_near', 'deadline_near/' || i.destination,
                upper(i.reference) || ' to ' || i.destination || ' is not settled and its deadline is near',
-               coalesce($2, clock_timestamp())
+               coalesce($2, statement_timestamp())
           from settled.queue q join settled.intents i on i.id = q.intent_id
-         where q.deadline > coalesce($2, clock_timestamp())
-           and q.deadline <= coalesce($2, clock_timestamp()) + make_interval(secs => $1)
+         where q.deadline > coalesce($2, statement_timestamp())
+           and q.deadline <= coalesce($2, statement_timestamp()) + make_interval(secs => $1)
            -- Whoever gave less time than the warning takes was not to be warned.
            and i.created_at < q.deadline - make_interval(secs => $1)
            and i.state in ('held', 'pending')
-           and not exists (select from settled.escalations e
-                            where e.intent_id = i.id and e.reason = 'deadline_near')
+           -- A scalar, so that it is looked up for each row and never by a scan of all escalations.
+           and (select e.id from settled.escalations e
+                 where e.intent_id = i.id and e.reason = 'deadline_near' limit 1) is null
          order by q.deadline limit $3
         on conflict do nothing",
         near_seconds,

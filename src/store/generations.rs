@@ -34,9 +34,10 @@ pub async fn with_questions_due(
     Ok(sqlx::query_scalar!(
         "-- generations::with_questions_due
         select d.name from settled.destinations d
-         where exists (select from settled.queue q
-                        where q.destination = d.name and q.kind = 'ask' and q.due_at <= coalesce($1, clock_timestamp())
-                          and (q.leased_until is null or q.leased_until < coalesce($1, clock_timestamp())))",
+         where (select q.due_at from settled.queue q
+                 where q.destination = d.name and q.kind = 'ask'
+                   and (q.leased_until is null or q.leased_until < coalesce($1, statement_timestamp()))
+                 order by q.due_at limit 1) <= coalesce($1, statement_timestamp())",
         at,
     )
     .fetch_all(conn)

@@ -60,6 +60,10 @@ pub struct Picked {
 
 /// Which of these destinations have something due to be sent now.
 ///
+/// The first row of the index tells, whatever else waits: `exists` was seen to read the whole queue for an idle destination.
+/// Here and below `statement_timestamp()`, because a comparison with the volatile `clock_timestamp()` cannot bound an index
+/// scan: rows that are due tomorrow would be read at every poll.
+///
 /// # Errors
 /// When Postgres does.
 pub async fn destinations_due(
@@ -70,9 +74,9 @@ pub async fn destinations_due(
     Ok(sqlx::query_scalar!(
         r#"-- queue::destinations_due
         select d as "d!" from unnest($1::text[]) d
-         where exists (select from settled.queue q
-                        where q.destination = d and q.kind = 'send' and q.leased_until is null
-                          and q.due_at <= coalesce($2, clock_timestamp()))"#,
+         where (select q.due_at from settled.queue q
+                 where q.destination = d and q.kind = 'send' and q.leased_until is null
+                 order by q.due_at limit 1) <= coalesce($2, statement_timestamp())"#,
         destinations,
         at,
     )
@@ -99,8 +103,8 @@ pub async fn pick(
             select q.intent_id
               from settled.queue q join settled.intents i on i.id = q.intent_id
              where q.destination = $1 and q.kind = 'send' and q.leased_until is null
-               and q.due_at <= coalesce($3, clock_timestamp())
-               and (q.deadline is null or q.deadline > coalesce($3, clock_timestamp()))
+               and q.due_at <= coalesce($3, statement_timestamp())
+               and (q.deadline is null or q.deadline > coalesce($3, statement_timestamp()))
                and i.state = 'pending'
                and not exists (select from settled.pauses p where p.scope = 'all'
                                 or (p.scope = 'tenant' and p.name = q.tenant)
@@ -354,8 +358,8 @@ pub async fn claim_questions(
         "-- queue::claim_questions
         with due as materialized (
             select q.intent_id from settled.queue q
-             where q.destination = $1 and q.kind = 'ask' and q.due_at <= coalesce($5, clock_timestamp())
-               and (q.leased_until is null or q.leased_until < coalesce($5, clock_timestamp()))
+             where q.destination = $1 and q.kind = 'ask' and q.due_at <= coalesce($5, statement_timestamp())
+               and (q.leased_until is null or q.leased_until < coalesce($5, statement_timestamp()))
              order by q.due_at limit $2
                for update skip locked)
         update settled.queue q
@@ -401,7 +405,7 @@ pub async fn past_deadline(
     Ok(sqlx::query_scalar!(
         "-- queue::past_deadline
         select intent_id from settled.queue
-         where deadline is not null and deadline <= coalesce($1, clock_timestamp()) and leased_until is null
+         where deadline is not null and deadline <= coalesce($1, statement_timestamp()) and leased_until is null
          order by deadline limit $2",
         at,
         limit,
@@ -440,7 +444,7 @@ pub async fn orphans(
     let rows = sqlx::query!(
         r#"-- queue::orphans
         select i.id, (i.state in ('held', 'pending', 'in_flight', 'unknown')
-                      and not exists (select from settled.queue q where q.intent_id = i.id)) as "orphan!"
+                      and (select q.intent_id from settled.queue q where q.intent_id = i.id) is null) as "orphan!"
           from settled.intents i where i.id > $1 order by i.id limit $2"#,
         after,
         limit,
