@@ -187,8 +187,13 @@ impl Dispatcher {
         }
         let replay_until =
             served.config.replay.as_ref().map(|replay| after(now, replay.key_lifetime.saturating_sub(replay.margin)));
-        store::queue::open_attempts(&mut tx, &batch, s.worker, &served.generation, now, lease_until, replay_until)
-            .await?;
+        let opened =
+            store::queue::open_attempts(&mut tx, &batch, s.worker, &served.generation, now, lease_until, replay_until)
+                .await?;
+        if usize::try_from(opened).unwrap_or(0) != claims.len() {
+            // Nothing is sent without its row.
+            return Err(StoreError::Moved { what: "claim", row: batch.ids.first().copied().unwrap_or_default() });
+        }
         failpoint!("claim-before-commit");
         if let Err(error) = tx.commit().await {
             // The reply may be lost while the claim stands. Nothing was started: say so, as evidence.
