@@ -13,7 +13,7 @@ demo: ## the guided demonstration, with a private Postgres and fake downstreams;
 
 test: ## all tests, with a private Postgres; ARGS='--test it ledger' for some of them
 	@cargo test --no-run --quiet
-	@$(PROGRAM) demo with-postgres -- cargo test $(ARGS)
+	@$(PROGRAM) demo with-postgres -- cargo test --no-fail-fast $(ARGS)
 
 lint: ## formatting and clippy, warnings refused
 	@.ci/run fmt lint

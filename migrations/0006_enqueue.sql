@@ -124,7 +124,7 @@ begin
   c.declarations := d.revision;
   c.withdrawn := d.withdrawn_at is not null;
   c.principal := coalesce(settled.option_text(options, 'principal', 200, '^[^\u0001-\u001f\u007f]+$', 'must not be empty or contain control characters'), session_user::text);
-  c.surface := coalesce(settled.option_text(options, 'surface', 16, '^(sql|http|mcp|cli|amqp|library)$', 'must be sql, http, mcp, cli, amqp or library'), 'sql');
+  c.surface := coalesce(settled.option_text(options, 'surface', 16, '^(sql|http|mcp|cli|amqp|library|settled)$', 'must be sql, http, mcp, cli, amqp, library or settled'), 'sql');
   c := settled.identity(c, run_id, step,
     settled.option_text(options, 'caller_key', 255, '^[\u0021-\u007e]+$', 'must be 1 to 255 visible ASCII characters'),
     settled.option_text(options, 'slot', 320, '^[^\u0001-\u001f\u007f]*$', 'must not contain control characters'));
@@ -438,7 +438,7 @@ set standard_conforming_strings = on
 as $$
 declare
   i settled.intents;
-  actor text := 'producer:' || session_user;
+  actor text := case when settled.is_owner() then 'owner:' else 'producer:' end || session_user;
   named_tenant text;
 begin
   if current_setting('synchronous_commit') <> 'remote_apply' then
@@ -448,11 +448,11 @@ begin
     perform settled.invalid('/reason', 'required', 'must be 1 to 500 characters, none of control');
   end if;
   if coalesce(options, '{}') <> '{}' then
-    if not settled.is_owner() or options - array['tenant', 'principal'] <> '{}' then
-      raise exception using errcode = 'ST403', message = 'options tenant and principal are for the owner of the ledger, others are unknown';
+    if not settled.is_owner() or options - array['tenant', 'actor'] <> '{}' then
+      raise exception using errcode = 'ST403', message = 'options tenant and actor are for the owner of the ledger, others are unknown';
     end if;
     named_tenant := options ->> 'tenant';
-    actor := coalesce('producer:' || (options ->> 'principal'), actor);
+    actor := coalesce(options ->> 'actor', actor);
   end if;
   select * into i from settled.intents n where n.id = cancel.intent_id
     and (n.tenant = named_tenant or named_tenant is null and settled.is_owner()
@@ -467,7 +467,7 @@ begin
       case when i.attempt > 0 then ' and was attempted; a person decides' else '' end), i, '{}');
   end if;
   update settled.intents n set state = 'cancelled', holds_effect = false, settled_at = clock_timestamp(),
-    version = n.version + 1, evidence = n.evidence + 1, detail = 'cancelled by its producer' where n.id = i.id;
+    version = n.version + 1, evidence = n.evidence + 1, detail = case when actor like 'producer:%' then 'cancelled by its producer' else 'cancelled by a person' end where n.id = i.id;
   delete from settled.queue q where q.intent_id = i.id;
   update settled.escalations e set closed_at = clock_timestamp(), closed_by = actor, resolution = 'cancelled', version = e.version + 1
   where e.intent_id = i.id and e.subject = 'intent' and e.closed_at is null;

@@ -61,7 +61,7 @@ for each row execute function settled.guard_frozen('the journal is append-only')
 create trigger payload_is_frozen before update on settled.payloads
 for each row execute function settled.guard_frozen('payloads are kept as given, or purged');
 
-create trigger generations_are_frozen before update on settled.generations
+create trigger generations_are_frozen before update of destination, generation, definition on settled.generations
 for each row execute function settled.guard_frozen('a generation is what an attempt was sent to');
 
 revoke all on all functions in schema settled from public;

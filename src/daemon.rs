@@ -20,7 +20,7 @@ use crate::{
     api, channels,
     clock::Clock,
     config::{Settings, destination::Destination, retention::Windows},
-    domain::{gate::BoxFuture, key::Keyring},
+    domain::key::Keyring,
     engine::{
         decider::Decider,
         dispatcher::{Dispatcher, Sending},
@@ -103,6 +103,10 @@ pub async fn start(
     shutdown: Shutdown,
 ) -> anyhow::Result<Daemon> {
     let keyring = Arc::new(keyring(&settings)?);
+    let listener = TcpListener::bind(settings.http.listen)
+        .await
+        .with_context(|| format!("http.listen {}", settings.http.listen))?;
+    let starting = api::Starting::on(listener).context("http.listen")?;
     if migrate {
         let url = settings.database.migrate_url().context("database.migrate_url")?;
         let mut conn = PgConnection::connect(url.expose_secret()).await.context("connect to migrate")?;
@@ -112,7 +116,8 @@ pub async fn start(
     let url = settings.database.url().context("database.url")?;
     let pool = PgPoolOptions::new()
         .max_connections(settings.database.max_connections)
-        .acquire_timeout(Duration::from_secs(10))
+        .min_connections(settings.database.min_connections)
+        .acquire_timeout(settings.database.acquire_timeout)
         .connect_with(connect_options(url.expose_secret())?)
         .await
         .context("connect to the database")?;
@@ -122,9 +127,7 @@ pub async fn start(
     let worker = Uuid::now_v7();
     store::workers::register(&mut conn, worker, &settings.instance.name).await?;
     drop(conn);
-    let listener = TcpListener::bind(settings.http.listen)
-        .await
-        .with_context(|| format!("http.listen {}", settings.http.listen))?;
+    let listener = starting.listener().await;
     let house = House { settings, pool, fleet, clock, keyring, worker, shutdown };
     house.open(listener)
 }
@@ -147,19 +150,11 @@ impl House {
         let progress = Progress::new(Arc::clone(&self.clock));
         let watched = progress.clone();
         tokio::spawn(lifecycle::watchdog(self.shutdown.clone(), move || watched.is_alive()));
-        let wake = Arc::new(Notify::new());
-        let hard_stop = CancellationToken::new();
+        let (wake, doubt) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (stop, hard_stop) = (self.stop(), CancellationToken::new());
         let sends = TaskTracker::new();
         let (results, inbox) = mpsc::channel(UNWRITTEN);
-        let recorder = Recorder::new(
-            self.pool.clone(),
-            Arc::clone(&self.fleet),
-            Arc::clone(&self.clock),
-            self.worker,
-            Arc::clone(&wake),
-            Arc::clone(&metrics),
-        );
-        let recorder = tokio::spawn(recorder.run(inbox));
+        let recorder = tokio::spawn(self.recorder(&wake, &doubt, &metrics).run(inbox));
         let sending = Sending {
             pool: self.pool.clone(),
             fleet: Arc::clone(&self.fleet),
@@ -168,20 +163,20 @@ impl House {
             region: self.settings.instance.region.clone(),
             worker: self.worker,
             results,
+            stopping: stop.clone(),
             hard_stop: hard_stop.clone(),
             tracker: sends.clone(),
             metrics: Arc::clone(&metrics),
             batch: self.settings.dispatcher.batch as usize,
         };
-        let loops = self.loops(sending, &wake, &progress, &metrics);
-        let windows = Windows::of(&self.settings);
+        let loops = self.loops(sending, (&wake, &doubt), &progress, &metrics, &stop);
         let state = api::AppState::new(
             self.pool.clone(),
             Arc::clone(&self.clock),
             metrics,
             progress,
             wake,
-            windows,
+            Windows::of(&self.settings),
             self.shutdown.clone(),
         )
         .with_fleet(Arc::clone(&self.fleet));
@@ -213,19 +208,37 @@ impl House {
         })
     }
 
-    fn loops(
-        &self,
-        sending: Sending,
-        wake: &Arc<Notify>,
-        progress: &Progress,
-        metrics: &Arc<Metrics>,
-    ) -> Vec<JoinHandle<()>> {
+    /// Cancelled when the shutdown begins.
+    fn stop(&self) -> CancellationToken {
         let stop = CancellationToken::new();
         let (child, stopping) = (stop.clone(), self.shutdown.stopping());
         tokio::spawn(async move {
             stopping.await;
             child.cancel();
         });
+        stop
+    }
+
+    fn recorder(&self, wake: &Arc<Notify>, doubt: &Arc<Notify>, metrics: &Arc<Metrics>) -> Recorder {
+        Recorder::new(
+            self.pool.clone(),
+            Arc::clone(&self.fleet),
+            Arc::clone(&self.clock),
+            self.worker,
+            Arc::clone(wake),
+            Arc::clone(doubt),
+            Arc::clone(metrics),
+        )
+    }
+
+    fn loops(
+        &self,
+        sending: Sending,
+        (wake, doubt): (&Arc<Notify>, &Arc<Notify>),
+        progress: &Progress,
+        metrics: &Arc<Metrics>,
+        stop: &CancellationToken,
+    ) -> Vec<JoinHandle<()>> {
         let timing = &self.settings.dispatcher;
         let quick = Pace { busy: Duration::ZERO, idle_min: timing.poll_min, idle_max: timing.poll_max };
         let calm = Pace {
@@ -261,20 +274,16 @@ impl House {
             DEADLINE_NEAR,
             Arc::clone(metrics),
         );
-        let run = |future: BoxFuture<'static, ()>| tokio::spawn(future);
-        let on = |pace| (pace, Arc::clone(wake), progress.clone(), stop.clone());
-        let (pace, wake_, progress_, stop_) = on(quick);
-        let dispatcher = run(drive(Dispatcher::new(sending.clone()), pace, wake_, progress_, stop_));
-        let (pace, wake_, progress_, stop_) = on(calm);
-        let reconciler = run(drive(Reconciler::new(sending), pace, wake_, progress_, stop_));
-        let (pace, wake_, progress_, stop_) = on(calm);
-        let decider = run(drive(decider, pace, wake_, progress_, stop_));
-        // What these find has no hurry, and a result must not wake them.
-        let (pace, _, progress_, stop_) = on(calm);
-        let reaper = run(drive(reaper, pace, Arc::new(Notify::new()), progress_, stop_));
-        let (pace, _, progress_, stop_) = on(slow);
-        let sweeper = run(drive(sweeper, pace, Arc::new(Notify::new()), progress_, stop_));
-        vec![dispatcher, reconciler, decider, reaper, sweeper]
+        // Work wakes the dispatcher and a new doubt the reconciler; what the others find has no hurry.
+        let (progress, idle) = (|| progress.clone(), || Arc::new(Notify::new()));
+        let dispatcher = Dispatcher::new(sending.clone());
+        vec![
+            tokio::spawn(drive(dispatcher, quick, Arc::clone(wake), progress(), stop.clone())),
+            tokio::spawn(drive(Reconciler::new(sending), calm, Arc::clone(doubt), progress(), stop.clone())),
+            tokio::spawn(drive(decider, calm, idle(), progress(), stop.clone())),
+            tokio::spawn(drive(reaper, calm, idle(), progress(), stop.clone())),
+            tokio::spawn(drive(sweeper, slow, idle(), progress(), stop.clone())),
+        ]
     }
 }
 

@@ -16,12 +16,12 @@ use serde_json::{json, value::RawValue};
 use super::{
     AppState,
     auth::Caller,
-    body,
+    body, escalations,
     intents::intent_id,
     problem::{Kind as ProblemKind, Problem},
 };
 use crate::{
-    engine::admission,
+    engine::{admission, resolution::Target},
     store::{
         requests::{NewRequest, Options, Verdict},
         tokens::{Kind, Principal},
@@ -110,6 +110,7 @@ async fn ask(
     let request = body::parse::<Asked<'_>>(&bytes)?.request(producer, key.clone())?;
     let receipt = admission::admit(&state.pool, &request).await?;
     if receipt.verdict == Verdict::Accepted {
+        state.metrics.moved(&receipt.state, "producer");
         state.wake.notify_waiters();
     }
     let status = match receipt.verdict {
@@ -152,7 +153,7 @@ struct Withdrawn {
     reason: String,
 }
 
-/// A producer withdraws an intent that was never attempted. What was attempted is for people to decide.
+/// A producer withdraws an intent that was never attempted. For a person it is an act like any other, under their own name.
 pub(super) async fn cancel(
     State(state): State<AppState>,
     caller: Caller,
@@ -160,12 +161,16 @@ pub(super) async fn cancel(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let principal = caller.must_be(&[Kind::Producer])?;
     let id = intent_id(&id)?;
+    if let Ok(person) = caller.must_be_person() {
+        return escalations::act(&state, person, Target::Intent(id), "cancel", &headers, body).await;
+    }
+    let principal = caller.must_be(&[Kind::Producer])?;
     let bytes = body::read(&headers, body).await?;
     let Withdrawn { reason } = body::parse(&bytes)?;
     let cancelled = admission::cancel(&state.pool, id, &reason, principal.tenant.as_deref(), &principal.name).await;
     state.metrics.act("cancel", if cancelled.is_ok() { "applied" } else { "refused" });
     let now = cancelled?;
+    state.metrics.moved(&now, "producer");
     Ok(Json(json!({ "intent_id": id, "state": now })).into_response())
 }

@@ -23,13 +23,8 @@ use super::{
     problem::{Kind as ProblemKind, Problem},
 };
 use crate::{
-    config::destination::Destination,
-    domain::{
-        absence::Case,
-        question::{Role, Seen},
-        reason::Reason,
-        state::State as IntentState,
-    },
+    config::{compensate::Compensate, destination::Destination},
+    domain::{absence::Case, reason::Reason, state::State as IntentState},
     engine::resolution::{self, Act, ActError, Asking, Person, Suggestion, Target, Words},
     store::{
         attempts,
@@ -118,6 +113,9 @@ struct View {
     #[serde(skip_serializing_if = "Option::is_none")]
     stakes: Option<Stakes>,
     costs: Costs,
+    /// What `compensate` would ask for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    counter_action: Option<Compensate>,
     /// What asking can prove, for each attempt in doubt.
     doubts: Vec<Doubt>,
     /// What asking said, newest first, each with its controls.
@@ -172,7 +170,7 @@ fn questions(story: Option<&Story>) -> Vec<Asked> {
             attempt: *attempt,
             verdict: data["verdict"].as_str().unwrap_or("-").to_owned(),
             why: data["why"].as_str().map(str::to_owned),
-            controls: controls(&data["record"]),
+            controls: Case::from_record(&data["record"]).map(|case| case.in_words()).unwrap_or_default(),
         }),
         What::Told { .. }
         | What::Request { .. }
@@ -184,28 +182,6 @@ fn questions(story: Option<&Story>) -> Vec<Asked> {
     })
     .take(ANSWERS)
     .collect()
-}
-
-/// The probes of a recorded question with what was seen for each.
-fn controls(record: &serde_json::Value) -> Vec<String> {
-    let Ok(case) = Case::from_record(record) else { return Vec::new() };
-    let probes = case.question.probes.iter().zip(&case.answer.seen);
-    probes
-        .map(|(probe, seen)| {
-            let role = match probe.role {
-                Role::Subject => "this one",
-                Role::Elder => "an elder send known to have arrived",
-                Role::Younger => "a younger send known to have arrived",
-                Role::Impossible => "a name that cannot exist",
-            };
-            let saw = match seen {
-                Seen::Hits { hits } => format!("{} found", hits.len()),
-                Seen::Nothing => "nothing found".to_owned(),
-                Seen::CannotTell { why } => format!("cannot tell: {why}"),
-            };
-            format!("{role}: {saw}")
-        })
-        .collect()
 }
 
 #[derive(Serialize)]
@@ -247,6 +223,7 @@ async fn view(conn: &mut PgConnection, escalation: Escalation, person: &Principa
         intent: story,
         stakes,
         costs: Costs::of(definition.as_ref()),
+        counter_action: definition.and_then(|d| d.compensate),
         doubts,
         questions,
         suggestion,
@@ -295,7 +272,8 @@ pub(super) async fn act_on_intent(
     act(&state, person, target, &verb, &headers, body).await
 }
 
-async fn act(
+/// One act, whatever path it came by.
+pub(super) async fn act(
     state: &AppState,
     person: &Principal,
     target: Target,
@@ -342,8 +320,9 @@ async fn act(
 
 /// A call without a body says nothing; that is enough for claim, release, ask and the like.
 async fn words(headers: &HeaderMap, body: Body) -> Result<Words, Problem> {
-    let length = headers.get(header::CONTENT_LENGTH).is_none_or(|value| value.as_bytes() == b"0");
-    if length && !headers.contains_key(header::CONTENT_TYPE) && !headers.contains_key(header::TRANSFER_ENCODING) {
+    let empty = headers.get(header::CONTENT_LENGTH).is_none_or(|value| value.as_bytes() == b"0");
+    let announced = [header::CONTENT_TYPE, header::TRANSFER_ENCODING].iter().any(|name| headers.contains_key(name));
+    if empty && !announced {
         return Ok(Words::default());
     }
     let bytes = body::read(headers, body).await?;

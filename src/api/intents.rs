@@ -22,7 +22,7 @@ use crate::{
     store::{
         listing::{self, Filter, Receipt},
         story as stories,
-        tokens::Kind,
+        tokens::{Kind, Principal},
     },
 };
 
@@ -139,18 +139,12 @@ pub(super) async fn list(
     {
         return Err(Problem::field(ProblemKind::Invalid, "state", "must be the name of a state"));
     }
-    let tenant = match (&reader.tenant, &listed.tenant) {
-        (Some(own), Some(asked)) if own != asked => {
-            return Err(Problem::new(ProblemKind::Forbidden, format!("this token sees tenant {own} only")));
-        }
-        (Some(own), _) => Some(own.as_str()),
-        (None, asked) => asked.as_deref(),
-    };
+    let tenant = tenant_of(reader, listed.tenant.as_deref())?;
     let filter = Filter {
         reference: listed.reference.as_deref(),
         state: listed.state.as_deref(),
         destination: listed.destination.as_deref(),
-        tenant,
+        tenant: tenant.as_deref(),
         before: listed.before,
         limit,
     };
@@ -159,6 +153,63 @@ pub(super) async fn list(
     let full = usize::try_from(limit).is_ok_and(|limit| intents.len() == limit);
     let next = intents.last().filter(|_| full).map(|last| last.intent_id);
     Ok(Json(json!({ "intents": intents, "next": next })).into_response())
+}
+
+/// The only tenant of the token, or the one that is asked for.
+fn tenant_of(reader: &Principal, asked: Option<&str>) -> Result<Option<String>, Problem> {
+    match (&reader.tenant, asked) {
+        (Some(own), Some(asked)) if own != asked => {
+            Err(Problem::new(ProblemKind::Forbidden, format!("this token sees tenant {own} only")))
+        }
+        (Some(own), _) => Ok(Some(own.clone())),
+        (None, asked) => Ok(asked.map(str::to_owned)),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Requests {
+    unserved: bool,
+    reference: Option<String>,
+    destination: Option<String>,
+    tenant: Option<String>,
+    before: Option<Uuid>,
+    limit: Option<i64>,
+}
+
+/// Calls whose intent ended without effect, newest first: what a caller must read to learn that its wish came to nothing.
+pub(super) async fn unserved(
+    State(state): State<AppState>,
+    caller: Caller,
+    query: Result<Query<Requests>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let reader = caller.must_be(&READERS)?;
+    let Query(asked) = query.map_err(|e| wrong_query(&e))?;
+    if !asked.unserved {
+        return Err(Problem::field(
+            ProblemKind::Invalid,
+            "unserved",
+            "must be true; served calls are read by their intent",
+        ));
+    }
+    let limit = asked.limit.unwrap_or(50);
+    if !(1..=200).contains(&limit) {
+        return Err(Problem::field(ProblemKind::Invalid, "limit", "must be 1 to 200"));
+    }
+    let tenant = tenant_of(reader, asked.tenant.as_deref())?;
+    let filter = Filter {
+        reference: asked.reference.as_deref(),
+        state: None,
+        destination: asked.destination.as_deref(),
+        tenant: tenant.as_deref(),
+        before: asked.before,
+        limit,
+    };
+    let mut conn = state.pool.acquire().await?;
+    let requests = listing::unserved(&mut conn, &filter).await?;
+    let full = usize::try_from(limit).is_ok_and(|limit| requests.len() == limit);
+    let next = requests.last().filter(|_| full).map(|last| last.request_id);
+    Ok(Json(json!({ "requests": requests, "next": next })).into_response())
 }
 
 /// Everything that is known about one intent; for people only, since it quotes what downstreams answered.

@@ -12,6 +12,7 @@ mod intents;
 mod pauses;
 pub mod problem;
 mod router;
+mod starting;
 
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ use crate::{
 };
 
 pub use router::router;
+pub use starting::Starting;
 
 /// Calls that may wait for an intent to settle at the same time; more than that are answered at once.
 const WAITERS: usize = 256;

@@ -77,6 +77,7 @@ pub(super) async fn add(
     }
     let mut conn = state.pool.acquire().await?;
     let new = pauses::add(&mut conn, &scope, named.reason.trim(), &person.actor()).await?;
+    tracing::info!(act = "pause", actor = %person.actor(), scope = ?scope, new, "act");
     state.metrics.act("pause", if new { "applied" } else { "unchanged" });
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(json!({ "pauses": pauses::list(&mut conn).await? }))).into_response())
@@ -94,6 +95,7 @@ pub(super) async fn remove(
     may_touch(person, &scope)?;
     let mut conn = state.pool.acquire().await?;
     let gone = pauses::remove(&mut conn, &scope, &person.actor()).await?;
+    tracing::info!(act = "resume", actor = %person.actor(), scope = ?scope, gone, "act");
     state.metrics.act("resume", if gone { "applied" } else { "unchanged" });
     if !gone {
         return Err(Problem::new(ProblemKind::NotFound, "it is not paused"));

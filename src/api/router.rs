@@ -21,6 +21,7 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub fn router(state: AppState) -> Router {
     Router::new()
         .route("/v1/intents", post(asking::enqueue).get(intents::list))
+        .route("/v1/requests", get(intents::unserved))
         .route("/v1/intents/{id}", get(intents::show))
         .route("/v1/intents/{id}/story", get(intents::story))
         .route("/v1/intents/{id}/cancel", post(asking::cancel))

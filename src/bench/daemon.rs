@@ -31,8 +31,9 @@ impl Bench {
         let destination = destination(sink, concurrency);
         let config: Destination = serde_json::from_value(destination.clone())?;
         let generation = crate::channels::registry::generation(&config);
+        // As the daemon will publish it: its look-up asks by our key.
         let publication =
-            Publication { destination: &config, revision: 1, generation: &generation, asked_by_key: false };
+            Publication { destination: &config, revision: 1, generation: &generation, asked_by_key: true };
         store::destinations::publish(&mut conn, publication).await?;
         store::producers::grant_destination(&mut conn, "bench", "sink").await?;
         conn.close().await?;
@@ -56,7 +57,19 @@ impl Bench {
         Ok(Self { pool, configuration })
     }
 
-    pub(super) async fn start(&self) -> anyhow::Result<Child> {
+    /// Starts it and waits for its first delivery.
+    pub(super) async fn start(&self, sink: &Sink) -> anyhow::Result<Child> {
+        let mut child = self.spawn()?;
+        while sink.count() == 0 {
+            if let Some(status) = child.try_wait()? {
+                bail!("the daemon ended with {status}");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(child)
+    }
+
+    fn spawn(&self) -> anyhow::Result<Child> {
         Command::new(std::env::current_exe()?)
             .arg("serve")
             .arg("--config")

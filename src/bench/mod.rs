@@ -15,7 +15,10 @@ use anyhow::Context;
 use serde::Serialize;
 
 use self::{daemon::Bench, figures::Usage};
-use crate::demo::cluster::{Access, Cluster, Options};
+use crate::{
+    demo::cluster::{Access, Cluster, Options},
+    telemetry::bar::Bar,
+};
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -74,30 +77,36 @@ pub struct Figures {
 /// # Errors
 /// When the private Postgres or the daemon cannot be started.
 pub async fn run(arguments: &Arguments) -> anyhow::Result<Figures> {
+    let bar = Bar::spinning("a Postgres of its own", arguments.json);
     let cluster = tokio::task::spawn_blocking(|| {
         Cluster::start(&Options { access: Access::Trust, keep: false }).context("start a private Postgres")
     })
     .await??;
+    bar.says("yardsticks");
     let fdatasync = yardstick::fdatasync(cluster.directory())?;
     let sink = sink::Sink::start().await?;
     let kept = yardstick::posts(sink.address(), arguments.concurrency, true).await?;
     let fresh = yardstick::posts(sink.address(), arguments.concurrency, false).await?;
     sink.forget();
     let bench = Bench::build(&cluster, &sink, arguments.concurrency).await?;
+    bar.says("enqueues");
     let bare = load::bare_inserts(&bench.pool).await?;
     let enqueues = load::enqueues(&bench.pool, &sink).await?;
     let bulk = load::backlog(&bench.pool, arguments.intents).await?;
     let wanted = enqueues.count + u64::from(arguments.intents);
     let before = Usage::of_postgres(&cluster)?;
     let wal = load::wal_position(&bench.pool).await?;
-    let child = bench.start().await?;
-    let took = sink.drained(wanted, Duration::from_secs(300)).await;
+    let child = bench.start(&sink).await?;
+    bar.says("deliveries");
+    let drained = sink.drained(wanted, Duration::from_secs(300));
+    let took = bar.follow(wanted, || sink.count(), drained).await;
     bench.settled(wanted, Duration::from_secs(60)).await?;
     let wal = load::wal_position(&bench.pool).await? - wal;
     let postgres = Usage::of_postgres(&cluster)?.cpu_seconds - before.cpu_seconds;
     let usage = Usage::of_process(child.id())?;
     let per_second = sink.count() as f64 / took.as_secs_f64();
     sink.forget_times();
+    bar.says("latency");
     let latency = load::latency(&bench.pool, &sink, arguments.rate, arguments.seconds).await?;
     let peak = Usage::of_process(child.id())?.peak_mb;
     let per = |seconds: f64| seconds * 1e6 / wanted as f64;

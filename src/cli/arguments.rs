@@ -53,6 +53,9 @@ pub enum Command {
         /// Why
         #[arg(long)]
         reason: String,
+        /// The version that was seen; a person's token needs it
+        #[arg(long)]
+        version: Option<i64>,
         /// Where the API is, when not by database
         #[command(flatten)]
         api: Api,
@@ -179,7 +182,10 @@ pub struct List {
     /// Only this tenant
     #[arg(long)]
     pub tenant: Option<String>,
-    /// Older than this intent id: the last one of the page before
+    /// Calls whose intent ended without effect, instead of intents
+    #[arg(long, conflicts_with = "state")]
+    pub unserved: bool,
+    /// Older than this id: the last one of the page before
     #[arg(long)]
     pub before: Option<uuid::Uuid>,
     /// At most so many
@@ -230,10 +236,13 @@ impl StateName {
 pub enum Destinations {
     /// What is published, and in words what happens in doubt
     List,
-    /// Ask a known and an impossible question
+    /// Ask a known and an impossible question; one that fails can only say Found until it passes
     Test {
         /// Name
         destination: String,
+        /// When it passes, let a parked destination be sent to again
+        #[arg(long)]
+        unpark: bool,
     },
     /// Ask for one reference, without touching any intent
     Ask {

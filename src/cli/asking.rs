@@ -1,4 +1,4 @@
-//! `settled destinations test` and `ask`: questions put by hand. They move no intent and write nothing.
+//! `settled destinations test` and `ask`: questions put by hand. They move no intent; the result of a test is remembered.
 
 use chrono::{TimeDelta, Utc};
 use rand::Rng;
@@ -12,12 +12,17 @@ use super::{
 };
 use crate::{
     config::destination::Destination,
-    domain::question::{AccountSeen, Answer, Probe, Question, Role, Seen},
+    domain::{
+        question::{AccountSeen, Answer, Probe, Question, Role, Seen},
+        reason::Reason,
+    },
     look_up::{LookUp, registry},
     store::{
-        attempts, destinations, generations, intents,
+        attempts, destinations, escalations, generations, intents,
+        journal::{self, Entry},
         witnesses::{self, Witness},
     },
+    telemetry::bar::Bar,
 };
 
 /// What a test found.
@@ -26,6 +31,8 @@ struct Tested {
     destination: String,
     passed: bool,
     checks: Vec<Check>,
+    /// It was parked and is no longer.
+    unparked: bool,
     answer: Answer,
 }
 
@@ -36,8 +43,9 @@ struct Check {
     found: String,
 }
 
-/// Asks for a send that is known to have arrived, and for a name that cannot exist.
-pub(super) async fn test(context: &Context, name: &str) -> Result<Exit, Failure> {
+/// Asks for a send that is known to have arrived, and for a name that cannot exist. A failure holds until a test passes:
+/// the generation is believed only when it says Found.
+pub(super) async fn test(context: &Context, name: &str, unpark: bool) -> Result<Exit, Failure> {
     let mut conn = context.connect().await?;
     let (config, generation) = published(&mut conn, name).await?;
     let look_up = asker(&config, name)?;
@@ -62,7 +70,9 @@ pub(super) async fn test(context: &Context, name: &str) -> Result<Exit, Failure>
         reference: random_like(&known.reference),
         ..known.clone()
     };
+    let bar = Bar::spinning(format!("asking {name}"), context.out.json);
     let answer = look_up.ask(&Question { probes: vec![known.clone(), impossible], now }).await;
+    drop(bar);
     let checks = vec![
         Check {
             check: "the known one is found",
@@ -81,15 +91,45 @@ pub(super) async fn test(context: &Context, name: &str) -> Result<Exit, Failure>
         },
     ];
     let passed = checks.iter().all(|c| c.passed);
-    let tested = Tested { destination: name.to_owned(), passed, checks, answer };
+    let failed: Vec<String> =
+        checks.iter().filter(|c| !c.passed).map(|c| format!("not so: {}; {}", c.check, c.found)).collect();
+    let failed = (!passed).then(|| failed.join("; "));
+    generations::tested(&mut conn, name, &generation, failed.as_deref()).await?;
+    let unparked = passed && unpark && unpark_it(&mut conn, name).await?;
+    let tested = Tested { destination: name.to_owned(), passed, checks, unparked, answer };
     context.out.value(&tested, |t| {
         let mut text = String::new();
         for c in &t.checks {
             text.push_str(&format!("{}  {:<26}  {}\n", if c.passed { "ok  " } else { "FAIL" }, c.check, c.found));
         }
+        if t.unparked {
+            text.push_str(&format!("{} was parked; it is sent to again\n", t.destination));
+        }
         text
     })?;
     if passed { Ok(Exit::Ok) } else { Ok(Exit::Failed) }
+}
+
+/// Takes it out of parking and answers the question to people, in one transaction. False where it was not parked.
+async fn unpark_it(conn: &mut PgConnection, name: &str) -> Result<bool, Failure> {
+    let actor = Context::actor();
+    let mut tx = sqlx::Connection::begin(conn).await?;
+    if !generations::unpark(&mut tx, name).await? {
+        return Ok(false);
+    }
+    let words = "un-parked after a self-test that passed";
+    escalations::close_destination(&mut tx, name, Reason::DestinationParked, &actor, words).await?;
+    let entry = Entry {
+        intent_id: None,
+        at: None,
+        kind: "administration",
+        attempt: None,
+        actor: &actor,
+        data: serde_json::json!({ "act": "unpark", "destination": name, "reason": words }),
+    };
+    journal::append(&mut tx, &entry).await?;
+    tx.commit().await?;
+    Ok(true)
 }
 
 /// Asks about one intent, and shows the answer as it came.

@@ -21,7 +21,7 @@ use crate::{
 pub(super) async fn run(context: &Context, which: &Destinations) -> Result<Exit, Failure> {
     match which {
         Destinations::List => list(context).await,
-        Destinations::Test { destination } => asking::test(context, destination).await,
+        Destinations::Test { destination, unpark } => asking::test(context, destination, *unpark).await,
         Destinations::Ask { destination, intent } => asking::ask(context, destination, *intent).await,
         Destinations::Publish => publish(context).await,
     }
@@ -33,6 +33,7 @@ struct Shown {
     published: PublishedDestination,
     in_doubt_in_words: String,
     effective: String,
+    can_be_looked_up: bool,
 }
 
 /// What is published, and in words what happens in doubt.
@@ -42,11 +43,17 @@ async fn list(context: &Context) -> Result<Exit, Failure> {
         .await?
         .into_iter()
         .map(|published| match serde_json::from_value::<Destination>(published.definition.clone()) {
-            Ok(d) => Shown { published, in_doubt_in_words: check::doubt_in_words(&d), effective: check::effective(&d) },
+            Ok(d) => Shown {
+                published,
+                in_doubt_in_words: check::doubt_in_words(&d),
+                effective: check::effective(&d),
+                can_be_looked_up: d.look_up.is_some(),
+            },
             Err(error) => Shown {
                 published,
                 in_doubt_in_words: format!("(published by another version: {error})"),
                 effective: String::new(),
+                can_be_looked_up: false,
             },
         })
         .collect();
@@ -130,6 +137,15 @@ fn words(shown: &Shown) -> String {
         if let Some(reason) = reason {
             text.push_str(&format!("  {mark}: {reason}\n"));
         }
+    }
+    if let Some(at) = p.tested_at {
+        let how = match &p.test_failed {
+            Some(what) => format!("failed ({what}); until it passes it can only answer Found or Inconclusive"),
+            None => "passed".to_owned(),
+        };
+        text.push_str(&format!("  self-test: {how}, {}\n", at.format("%F %R UTC")));
+    } else if shown.can_be_looked_up {
+        text.push_str("  self-test: never; `settled destinations test` asks a known and an impossible question\n");
     }
     if let Some(at) = p.withdrawn_at {
         text.push_str(&format!("  WITHDRAWN since {}: its intents are unserved\n", at.format("%F %R")));

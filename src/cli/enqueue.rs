@@ -26,10 +26,20 @@ pub(super) async fn run(context: &Context, asked: &Enqueue) -> Result<Exit, Fail
     }
 }
 
-pub(super) async fn cancel(context: &Context, intent: Uuid, reason: &str, api: &Api) -> Result<Exit, Failure> {
+pub(super) async fn cancel(
+    context: &Context,
+    intent: Uuid,
+    reason: &str,
+    version: Option<i64>,
+    api: &Api,
+) -> Result<Exit, Failure> {
     let state = match Client::of(api)? {
         Some(client) => {
-            let body = json!({ "reason": reason }).to_string();
+            let body = match version {
+                Some(version) => json!({ "reason": reason, "version": version }),
+                None => json!({ "reason": reason }),
+            }
+            .to_string();
             let reply = client.call("POST", &format!("/v1/intents/{intent}/cancel"), &[], Some(body)).await?;
             ok(&reply)?["state"].as_str().unwrap_or("cancelled").to_owned()
         }

@@ -19,13 +19,11 @@ use super::{
 use crate::engine::resolution::{Act, ActError, Words};
 
 pub(super) async fn run(context: &Context, which: &Escalations) -> Result<Exit, Failure> {
-    match which {
-        Escalations::List(asked) => list(context, asked).await,
-        Escalations::Show { id, api } => show(context, *id, api).await,
-        act => {
-            let Some((verb, on, words)) = told(act)? else { return Ok(Exit::Ok) };
-            take(context, verb, on, words).await
-        }
+    match (which, told(which)?) {
+        (Escalations::List(asked), _) => list(context, asked).await,
+        (Escalations::Show { id, api }, _) => show(context, *id, api).await,
+        (_, Some((verb, on, words))) => take(context, verb, on, words).await,
+        (_, None) => Err(Failure::new(Exit::Failed, "an act without a verb")),
     }
 }
 
@@ -57,6 +55,7 @@ fn told(which: &Escalations) -> Result<Option<(&'static str, &On, Words)>, Failu
         Escalations::Assign { on, to } => (("assign", Words { to: Some(to.clone()), ..Words::default() }), on),
         Escalations::Approve { on, reason } => (("approve", maybe(reason)), on),
         Escalations::Close(r) => (reasoned("close", r), &r.on),
+        Escalations::Compensate(r) => (reasoned("compensate", r), &r.on),
         Escalations::Cancel(r) => (reasoned("cancel", r), &r.on),
         Escalations::Reject(r) => (reasoned("reject", r), &r.on),
         Escalations::Acknowledge(r) => (reasoned("acknowledge", r), &r.on),
@@ -90,7 +89,12 @@ fn client(api: &Api) -> Result<Client, Failure> {
 async fn take(context: &Context, verb: &str, on: &On, mut words: Words) -> Result<Exit, Failure> {
     let act = Act::read(verb, &words).map_err(|error| match error {
         ActError::Incomplete { field, rule } => Failure::new(Exit::Invalid, format!("--{field}: {rule}")),
-        other => Failure::new(Exit::Usage, other.to_string()),
+        ActError::Forbidden(_)
+        | ActError::NotFound(_)
+        | ActError::NotPossible(_)
+        | ActError::Stale { .. }
+        | ActError::ReRequested { .. }
+        | ActError::Store(_) => Failure::new(Exit::Usage, error.to_string()),
     })?;
     let client = client(&on.api)?;
     words.version = match on.version {

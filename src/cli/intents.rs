@@ -1,5 +1,6 @@
 //! `settled show`, `settled list`.
 
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{
@@ -48,6 +49,9 @@ pub(super) async fn list(context: &Context, list: &List) -> Result<Exit, Failure
         before: list.before,
         limit: list.limit,
     };
+    if list.unserved {
+        return unserved(context, &mut conn, &filter).await;
+    }
     let found = listing::list(&mut conn, &filter).await?;
     let head = ["INTENT", "CREATED", "TENANT", "DESTINATION", "REFERENCE", "STATE", "ATTEMPTS", "PROVIDER ID"];
     context.out.rows(&found, &head, |r| {
@@ -72,6 +76,33 @@ pub(super) async fn list(context: &Context, list: &List) -> Result<Exit, Failure
         && let Some(last) = found.last()
     {
         context.out.say(&format!("older ones: --before {}", last.intent_id));
+    }
+    Ok(Exit::Ok)
+}
+
+/// Calls whose intent ended without effect, each of them: whoever made it must be told.
+async fn unserved(context: &Context, conn: &mut PgConnection, filter: &Filter<'_>) -> Result<Exit, Failure> {
+    let found = listing::unserved(conn, filter).await?;
+    let head = ["ASKED", "TENANT", "BY", "RUN", "STEP", "DESTINATION", "REFERENCE", "INTENT", "STATE", "WHY"];
+    context.out.rows(&found, &head, |r| {
+        let step = if r.slot.is_empty() { r.step.to_string() } else { format!("{} {}", r.step, r.slot) };
+        vec![
+            r.at.format("%F %T").to_string(),
+            r.tenant.clone(),
+            format!("{} over {}", r.principal, r.surface),
+            r.run_id.clone(),
+            step,
+            r.destination.clone(),
+            r.reference.clone(),
+            r.intent_id.to_string(),
+            r.state.clone(),
+            r.detail.clone().unwrap_or_else(|| "-".to_owned()),
+        ]
+    })?;
+    if usize::try_from(filter.limit).is_ok_and(|limit| found.len() == limit)
+        && let Some(last) = found.last()
+    {
+        context.out.say(&format!("older ones: --before {}", last.request_id));
     }
     Ok(Exit::Ok)
 }

@@ -67,7 +67,9 @@ pub async fn run(cli: &Cli) -> Option<Exit> {
         Command::Pause { scope, reason } => pauses::pause(&context, scope, reason).await,
         Command::Resume { scope } => pauses::resume(&context, scope).await,
         Command::Enqueue(asked) => enqueue::run(&context, asked).await,
-        Command::Cancel { intent, reason, api } => enqueue::cancel(&context, *intent, reason, api).await,
+        Command::Cancel { intent, reason, version, api } => {
+            enqueue::cancel(&context, *intent, reason, *version, api).await
+        }
         Command::Escalations(which) => escalations::run(&context, which).await,
         Command::Producers(which) => producers::run(&context, which).await,
     };

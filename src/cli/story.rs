@@ -3,7 +3,10 @@
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
-use crate::store::story::{Event, Story, What};
+use crate::{
+    domain::absence::Case,
+    store::story::{Event, Story, What},
+};
 
 /// The whole text.
 pub(super) fn text(story: &Story) -> String {
@@ -95,7 +98,7 @@ fn describe(event: &Event) -> (String, Vec<String>) {
             }
             (format!("attempt {attempt}"), lines)
         }
-        What::Told { kind, attempt, actor, data, .. } => told(kind, *attempt, actor, data),
+        What::Told { journal_id, kind, attempt, actor, data } => told(*journal_id, kind, *attempt, actor, data),
         What::EscalationOpened { reason, summary, claimed_by, .. } => {
             let mut lines = vec![format!("{reason}: {summary}")];
             if let Some(by) = claimed_by {
@@ -162,7 +165,7 @@ fn seen(ended: &Value) -> Vec<String> {
     lines
 }
 
-fn told(kind: &str, attempt: Option<i32>, actor: &str, data: &Value) -> (String, Vec<String>) {
+fn told(row: i64, kind: &str, attempt: Option<i32>, actor: &str, data: &Value) -> (String, Vec<String>) {
     let about = attempt.filter(|n| *n > 0).map_or_else(String::new, |n| format!(" (attempt {n})"));
     match kind {
         "move" => {
@@ -179,13 +182,22 @@ fn told(kind: &str, attempt: Option<i32>, actor: &str, data: &Value) -> (String,
                 }
             };
             let mut lines = vec![format!("{verdict}{about}, asked by {actor}")];
-            lines.extend(rest(data, &[]));
+            lines.extend(data["why"].as_str().map(|_| plain(&data["why"])));
+            match Case::from_record(&data["record"]) {
+                Ok(case) => lines.extend(case.in_words().iter().map(|line| format!("  {}", printable(line)))),
+                Err(_) if data["record"].is_null() => {}
+                Err(_) => lines.push("  (its controls were written by another version; see --json)".to_owned()),
+            }
+            let told = ["verdict", "why", "record", "asked_at", "generation", "nothing", "error"];
+            lines.extend(rest(data, &told));
             ("question".to_owned(), lines)
         }
         "act" => {
             let act = ["act", "statement", "verb"].iter().find_map(|m| data[*m].as_str()).unwrap_or("act");
-            let mut lines = vec![format!("{act}{about} by {actor}")];
-            lines.extend(rest(data, &["act"]));
+            // `retract` names a statement by its row.
+            let row = if data["statement"].is_null() { String::new() } else { format!(", journal {row}") };
+            let mut lines = vec![format!("{act}{about} by {actor}{row}")];
+            lines.extend(rest(data, &["act", "statement", "on", "escalation"]));
             ("person".to_owned(), lines)
         }
         other => {
@@ -214,11 +226,15 @@ fn rest(data: &Value, known: &[&str]) -> Vec<String> {
 
 fn plain(value: &Value) -> String {
     match value {
-        // Control characters of a reply must not reach the terminal.
-        Value::String(text) => text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
+        Value::String(text) => printable(text),
         Value::Null => "-".to_owned(),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
     }
+}
+
+/// Control characters of a reply must not reach the terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn short(generation: &str) -> &str {

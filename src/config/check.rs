@@ -1,6 +1,6 @@
 //! `settled check`: the files, offline, one line for each thing that was looked at.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use humantime::format_duration;
 
@@ -12,7 +12,10 @@ use super::{
     secret::SecretRef,
     settings::Settings,
 };
-use crate::domain::intent::{ChannelKind, InDoubt};
+use crate::domain::{
+    absence,
+    intent::{ChannelKind, InDoubt},
+};
 
 /// How a line is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
@@ -88,9 +91,27 @@ pub fn run(settings: &Settings, file: &str, adapter: &dyn Fn(&Destination) -> Ve
             report.add(Level::Failed, subject.clone(), objection.clone());
         }
         report.add(Level::Ok, subject.clone(), effective(destination));
-        report.add(Level::Ok, subject, format!("in doubt: {}", doubt_in_words(destination)));
+        report.add(Level::Ok, subject.clone(), format!("in doubt: {}", doubt_in_words(destination)));
+        if let Some(look_up) = &destination.look_up {
+            short_proof(look_up.lag, settings.dispatcher.poll_max, subject, &mut report);
+        }
     }
     report
+}
+
+/// A proof that goes stale before the dispatcher looks is asked for again and again.
+fn short_proof(lag: Duration, poll_max: Duration, subject: String, report: &mut Report) {
+    let usable = absence::proof_life(lag).saturating_sub(absence::proof_margin(lag));
+    if usable <= poll_max {
+        let (usable, poll_max) = (format_duration(usable), format_duration(poll_max));
+        report.add(
+            Level::Warning,
+            subject,
+            format!(
+                "a proof of absence can be used for {usable}, and dispatcher.poll_max is {poll_max}: most go stale"
+            ),
+        );
+    }
 }
 
 /// Timeouts, lease, attempts, and who repeats: one line for `check` and for the log at start.
@@ -146,7 +167,13 @@ pub fn doubt_in_words(destination: &Destination) -> String {
         }
         InDoubt::Person => "a person decides; nothing is sent again by itself".to_owned(),
         InDoubt::AtMostOnce => "closed as perhaps sent, counted, never sent again".to_owned(),
-        InDoubt::Compensate => "a counter-action is proposed to a person".to_owned(),
+        InDoubt::Compensate => match &destination.compensate {
+            Some(counter) => format!(
+                "a person decides, and may agree to the counter-action through {}: {}",
+                counter.destination, counter.reason
+            ),
+            None => "a person decides; no counter-action is declared".to_owned(),
+        },
         InDoubt::Harmless => format!(
             "sent again without asking, because {}",
             destination.reason.as_deref().unwrap_or("(no reason given)")

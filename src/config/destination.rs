@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::compensate::Compensate;
 use crate::domain::intent::{ChannelKind, InDoubt};
 
 /// A `[[destinations]]` entry. Channel sections stay raw here; each adapter parses its own.
@@ -23,6 +24,9 @@ pub struct Destination {
     /// Why `harmless` is true, or why a rule is relaxed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The counter-action, where `in_doubt = "compensate"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compensate: Option<Compensate>,
     /// What a second effect costs, in words for the person who decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub if_twice: Option<String>,

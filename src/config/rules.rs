@@ -40,6 +40,7 @@ pub fn broken(settings: &Settings, file: &str) -> Vec<ConfigError> {
             format!("must be unique, `{}` is there twice", destination.name),
         );
         one_destination(destination, &at, &mut broken);
+        counter_action(destination, &settings.destinations, &at, &mut broken);
     }
     broken.found
 }
@@ -152,10 +153,27 @@ fn in_doubt(destination: &Destination, at: &str, broken: &mut Broken<'_>) {
             format!("{at}.reason"),
             "harmless needs a reason: why a second effect changes nothing",
         ),
-        Some(InDoubt::Compensate) => {
-            broken.unless(false, key, "compensate needs a declared counter-action, which cannot be declared yet");
-        }
+        Some(InDoubt::Compensate) => broken.unless(
+            destination.compensate.is_some(),
+            key,
+            "compensate needs a declared counter-action: [destinations.compensate]",
+        ),
         Some(InDoubt::Person | InDoubt::AtMostOnce) => {}
+    }
+}
+
+fn counter_action(destination: &Destination, all: &[Destination], at: &str, broken: &mut Broken<'_>) {
+    let Some(declared) = &destination.compensate else { return };
+    let at = format!("{at}.compensate");
+    broken.unless(
+        destination.in_doubt == Some(InDoubt::Compensate),
+        at.as_str(),
+        "is declared only where in_doubt = \"compensate\"",
+    );
+    let other = declared.destination != destination.name && all.iter().any(|d| d.name == declared.destination);
+    broken.unless(other, format!("{at}.destination"), "must be the name of another destination of this file");
+    if let Err(error) = declared.check() {
+        broken.unless(false, format!("{at}.{}", error.field), error.rule);
     }
 }
 
@@ -236,6 +254,11 @@ fn one_look_up(destination: &Destination, look_up: &LookUp, at: &str, broken: &m
         broken.unless(section.is_some() == (kind == look_up.kind), format!("{at}.{word}"), rule);
     }
     broken.unless((1..=10).contains(&look_up.need), format!("{at}.need"), "must be 1 to 10");
+    broken.unless(
+        !look_up.lag.is_zero(),
+        format!("{at}.lag"),
+        "must be longer than 0s: a proof of absence lives no longer than the lag, so nothing could be sent on it",
+    );
     broken.unless(look_up.per_minute >= 1, format!("{at}.per_minute"), "must be at least 1");
     broken.unless(
         look_up.questions >= look_up.need,

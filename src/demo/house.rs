@@ -21,6 +21,7 @@ use super::{
     fakes::{imap::Imap, mailbox::Mailbox, sms::Sms, smtp::Smtp, webhook::Webhook},
     telling::Telling,
 };
+use crate::telemetry::bar::Bar;
 
 const DATABASE: &str = "shop";
 
@@ -61,8 +62,7 @@ impl House {
     /// When there is no Postgres ([`super::cluster::ClusterError`]), no port, or the daemon does not start.
     pub async fn build(keep: bool, tell: &Telling) -> anyhow::Result<Self> {
         tell.says("Starting a Postgres of our own …");
-        let options = Options { access: Access::Password, keep };
-        let cluster = tokio::task::spawn_blocking(move || Cluster::start(&options)).await??;
+        let cluster = postgres(keep).await?;
         tell.says(&format!("  on 127.0.0.1:{}, files in {}", cluster.port(), cluster.directory().display()));
         let directory = Directory::new(keep)?;
         let (orders, partner, sms) = (Webhook::start().await?, Webhook::start().await?, Sms::start().await?);
@@ -88,7 +88,9 @@ impl House {
         orders.set_secrets(&[configuration.signing_secret()]);
         let daemon = Daemon::new(&directory.path)?;
         let anybody = Client::new(api);
+        let bar = Bar::spinning("the daemon", false);
         daemon.start(&anybody).await?;
+        drop(bar);
         tell.says(&format!("The daemon: process {}, API http://{api}", daemon.pid().unwrap_or_default()));
 
         let shop = Shop::open(&cluster.url(DATABASE)).await?;
@@ -185,6 +187,12 @@ impl House {
     pub fn database(&self) -> String {
         self.cluster.url(DATABASE)
     }
+}
+
+async fn postgres(keep: bool) -> anyhow::Result<Cluster> {
+    let options = Options { access: Access::Password, keep };
+    let _bar = Bar::spinning("Postgres", false);
+    Ok(tokio::task::spawn_blocking(move || Cluster::start(&options)).await??)
 }
 
 async fn token(daemon: &Daemon, client: &Client, who: &[&str]) -> anyhow::Result<Client> {

@@ -29,6 +29,20 @@ pub const RULES_VERSION: u32 = 1;
 /// A proof is stale after this long, or after the lag where that is shorter.
 pub const PROOF_LIFE: Duration = Duration::from_secs(15 * 60);
 
+/// The most that must be left of a proof when the next send is claimed.
+const PROOF_MARGIN: Duration = Duration::from_secs(2);
+
+/// How long a proof is believed from the start of its last question: no longer than the lag, in which what was not visible
+/// could become so.
+pub fn proof_life(lag: Duration) -> Duration {
+    lag.min(PROOF_LIFE)
+}
+
+/// A proof must outlive the claim of the next send by this much; less where it lives but shortly.
+pub fn proof_margin(lag: Duration) -> Duration {
+    PROOF_MARGIN.min(lag / 4)
+}
+
 /// What the generation that is asked declares about its look-up.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Rules {

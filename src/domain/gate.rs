@@ -15,6 +15,9 @@ pub trait Gate: Send + Sync {
     /// How long it stays open; zero once closed.
     fn remaining(&self) -> Duration;
 
+    /// Told by the stream how many bytes it has just handed on: what is known of a send that had to be given up.
+    fn wrote(&self, _bytes: usize) {}
+
     /// Asked once, with the last bytes still held back: clocks again and, where needed, the row in Postgres.
     /// On `false` the channel closes with a reset and reports that the request stayed incomplete.
     fn last_bytes(&self) -> BoxFuture<'_, bool>;

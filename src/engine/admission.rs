@@ -45,7 +45,7 @@ async fn record(pool: &PgPool, request: &NewRequest, conflict: &requests::Confli
     requests::record_conflict(&mut conn, request, conflict).await
 }
 
-/// Withdraws what was never attempted, for a producer of `tenant` (none: for the owner, any tenant).
+/// Withdraws what was never attempted, for a producer of `tenant`. People cancel by `resolution`.
 ///
 /// # Errors
 /// `NotFound` also for another tenant's intent; `TooLate` once it was attempted.
@@ -54,8 +54,11 @@ pub async fn cancel(
     intent_id: Uuid,
     reason: &str,
     tenant: Option<&str>,
-    principal: &str,
+    producer: &str,
 ) -> Result<String, EnqueueError> {
     let mut conn = pool.acquire().await?;
-    requests::cancel(&mut conn, intent_id, reason, tenant, Some(principal)).await
+    let actor = format!("producer:{producer}");
+    let state = requests::cancel(&mut conn, intent_id, reason, tenant, Some(&actor)).await?;
+    tracing::info!(act = "cancel", actor, intent.id = %intent_id, state, "act");
+    Ok(state)
 }

@@ -12,15 +12,17 @@ use super::{
     folding::{Case, Cause, Moved, after, settle},
     results::Finished,
     runner::{Progress, Step},
-    self_stop::{Allowance, SelfStop},
+    self_stop::{Allowance, Passed, SelfStop},
 };
 use crate::{
     channels::Prepared,
     clock::Clock,
     domain::{
+        absence,
+        gate::Gate,
         intent::Outgoing,
         key::{Keyring, Spelling},
-        outcome::{DoubtKind, Ended, Outcome, Proof, Report, Stage},
+        outcome::{Ended, Outcome, Proof, Report},
         state::State,
     },
     failpoint::failpoint,
@@ -32,10 +34,6 @@ use crate::{
     },
     telemetry::metrics::Metrics,
 };
-
-/// A proof of absence must outlive the claim by this much, or by a quarter of the lag where that is shorter: a proof lives
-/// no longer than the lag.
-const PROOF_MARGIN: Duration = Duration::from_secs(2);
 
 /// Until an intent that could not be claimed is tried again.
 const PUT_OFF: Duration = Duration::from_secs(60);
@@ -57,6 +55,8 @@ pub struct Sending {
     pub worker: Uuid,
     /// Where results go.
     pub results: mpsc::Sender<Finished>,
+    /// Cancelled when the process begins to stop: nothing is claimed any more, and what has not begun is given back.
+    pub stopping: CancellationToken,
     /// Cancelled when the process cannot wait for its sends any longer.
     pub hard_stop: CancellationToken,
     /// Running sends.
@@ -144,6 +144,10 @@ impl Dispatcher {
         };
         let claims = self.claim(served, wanted).await?;
         let count = claims.len();
+        if s.stopping.is_cancelled() {
+            give_back(s, &served.config.name, claims, "the daemon stops").await;
+            return Ok(count);
+        }
         let mut permits = permits;
         for claim in claims {
             let Some(permit) = permits.split(1) else { break };
@@ -197,7 +201,7 @@ impl Dispatcher {
         failpoint!("claim-before-commit");
         if let Err(error) = tx.commit().await {
             // The reply may be lost while the claim stands. Nothing was started: say so, as evidence.
-            give_back(s, &served.config.name, claims).await;
+            give_back(s, &served.config.name, claims, "the reply to the claim was lost").await;
             return Err(error.into());
         }
         failpoint!("claim-after-commit");
@@ -234,8 +238,7 @@ impl Dispatcher {
         let Some(case) = Case::lock(conn, pick.id, self.sending.clock.sql_now()).await? else {
             return Ok(Proofs::Stale(None));
         };
-        let lag = policy.asking.as_ref().map_or(PROOF_MARGIN, |asking| asking.lag / 4);
-        let margin = PROOF_MARGIN.min(lag);
+        let margin = absence::proof_margin(policy.asking.as_ref().map_or(Duration::MAX, |asking| asking.lag));
         if case.fold_at(&policy, after(case.intent.now, margin)).state == State::Pending {
             let doubted = |a: &AttemptRow| matches!(a.attempt.outcome, Some(Outcome::Ambiguous { .. }));
             return Ok(Proofs::Hold { earlier_bytes: case.attempts.iter().any(doubted) });
@@ -294,10 +297,10 @@ impl Dispatcher {
     }
 }
 
-/// The reply to a COMMIT was lost, so the claims may stand: says that nothing was started.
-pub(super) async fn give_back(sending: &Sending, destination: &str, claims: Vec<Claim>) {
+/// Says of claims that nothing was started: the reply to their COMMIT was lost, or the daemon stops.
+pub(super) async fn give_back(sending: &Sending, destination: &str, claims: Vec<Claim>, why: &str) {
     for claim in claims {
-        let finished = Finished::not_started(destination, &claim, "the reply to the claim was lost");
+        let finished = Finished::not_started(destination, &claim, why);
         if sending.results.send(finished).await.is_err() {
             return;
         }
@@ -314,6 +317,9 @@ impl Step for Dispatcher {
         let mut started = 0;
         let mut failed = None;
         for (served, wanted) in candidates {
+            if self.sending.stopping.is_cancelled() {
+                break;
+            }
             match self.claim_and_send(&served, wanted).await {
                 Ok(claimed) => started += claimed,
                 Err(error) if error.spares_others() => {
@@ -337,7 +343,6 @@ pub(super) async fn send(sending: &Sending, served: &Served, claim: Claim, slot:
     let Claim { outgoing, token, allowance, lease_until, claimed_at, prepared } = claim;
     let (digest, ended) = match prepared {
         Err(unsupported) => (None, refused_here(&unsupported)),
-        Ok(_) if sending.hard_stop.is_cancelled() => (None, not_begun()),
         Ok(prepared) => {
             let gate = Arc::new(SelfStop {
                 clock: Arc::clone(&sending.clock),
@@ -346,11 +351,12 @@ pub(super) async fn send(sending: &Sending, served: &Served, claim: Claim, slot:
                 intent_id: outgoing.intent_id,
                 attempt: outgoing.attempt,
                 token,
+                passed: Passed::default(),
             });
             let digest = prepared.digest.to_vec();
             let ended = tokio::select! {
-                ended = served.channel.send(prepared, &outgoing, gate) => ended,
-                () = sending.hard_stop.cancelled() => interrupted(),
+                ended = served.channel.send(prepared, &outgoing, Arc::clone(&gate) as Arc<dyn Gate>) => ended,
+                () = sending.hard_stop.cancelled() => gate.interrupted(),
             };
             (Some(digest), ended)
         }
@@ -389,21 +395,6 @@ fn weigh(served: &Served, outcome: &Outcome, boot: Duration) {
             Proof::Deferred | Proof::Parked | Proof::SelfStopped | Proof::NotStarted => {}
         },
     }
-}
-
-/// The process stopped before the send began.
-fn not_begun() -> Ended {
-    Ended {
-        outcome: Outcome::NotSent { proof: Proof::NotStarted, retry_after: None },
-        report: Report::nothing_written("the daemon was stopped before it began"),
-    }
-}
-
-/// The process stops with the send under way: it may have happened.
-fn interrupted() -> Ended {
-    let mut report = Report::nothing_written("the daemon was stopped in mid-send");
-    report.stage = Stage::Body;
-    Ended { outcome: Outcome::Ambiguous { doubt: DoubtKind::Interrupted }, report }
 }
 
 fn refused_here(unsupported: &crate::channels::Unsupported) -> Ended {

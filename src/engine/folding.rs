@@ -64,6 +64,9 @@ pub struct ActTold {
     /// The escalation that it answered, where it came by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalation: Option<Uuid>,
+    /// The intent that undoes this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counter_intent: Option<Uuid>,
     /// Until when, to whom, by which deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more: Option<Value>,

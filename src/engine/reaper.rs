@@ -1,4 +1,5 @@
 //! in_flight → unknown: attempts that nobody will finish. A lapsed lease and a dead worker are doubts, never failures.
+//! Questions that a dead worker had leased are put again.
 //!
 //! Closure stays the end of the lease, whenever the row is reaped: unknown may come early, absence may not.
 
@@ -46,6 +47,10 @@ impl Step for Reaper {
         let mut conn = self.pool.acquire().await?;
         let limit = self.heartbeat_limit.as_secs_f64();
         let lapsed = store::attempts::lapsed(&mut conn, self.clock.sql_now(), limit, BATCH).await?;
+        let freed = store::queue::free_questions(&mut conn, self.clock.sql_now(), limit).await?;
+        if freed > 0 {
+            tracing::info!(questions = freed, "questions of a dead worker are put again");
+        }
         drop(conn);
         let mut reaped = 0;
         for attempt in lapsed {

@@ -4,6 +4,7 @@
 //! row; whoever decides has seen the newest version; the same act by the same person twice is one act; while an attempt is
 //! open nothing is decided. What follows from a statement is the fold's to say, not ours.
 
+mod counter;
 mod decision;
 mod handling;
 mod repeated;
@@ -116,6 +117,9 @@ pub struct Resolved {
     /// Row of the journal that tells of it; what `retract` names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal_id: Option<i64>,
+    /// The intent that undoes this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counter_intent: Option<Uuid>,
     /// It binds from then on, and can be stopped before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub binds_at: Option<DateTime<Utc>>,

@@ -23,6 +23,7 @@ use crate::{
         evidence::AttemptKind,
         outcome::{Ended, Outcome, Proof, Report},
         reason::Reason,
+        state::State,
     },
     failpoint::failpoint,
     store::{self, error::StoreError, journal::Entry, queue::SentBatch, witnesses::Witness},
@@ -101,8 +102,10 @@ pub struct Recorder {
     pub clock: Arc<dyn Clock>,
     /// This process.
     pub worker: Uuid,
-    /// Wakes the dispatcher, the reconciler and whoever waits for a result.
+    /// Wakes the dispatcher and whoever waits for a result.
     pub wake: Arc<Notify>,
+    /// Wakes the reconciler, when there is something new to ask about.
+    pub doubt: Arc<Notify>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     witnessed: HashMap<String, Duration>,
@@ -126,9 +129,10 @@ impl Recorder {
         clock: Arc<dyn Clock>,
         worker: Uuid,
         wake: Arc<Notify>,
+        doubt: Arc<Notify>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { pool, fleet, clock, worker, wake, metrics, witnessed: HashMap::new() }
+        Self { pool, fleet, clock, worker, wake, doubt, metrics, witnessed: HashMap::new() }
     }
 
     /// Writes until every sender is gone. A failing write is tried again: what is in hand must not be lost while the
@@ -199,7 +203,12 @@ impl Recorder {
         }
         for finished in alone {
             match self.write_one(&finished).await {
-                Ok(moved) => self.told(&finished, moved.as_ref()),
+                Ok(moved) => {
+                    if moved.as_ref().is_some_and(|m| m.folded.state == State::Unknown) {
+                        self.doubt.notify_waiters();
+                    }
+                    self.told(&finished, moved.as_ref());
+                }
                 Err(error) => {
                     tracing::warn!(intent.id = %finished.intent_id, attempt = finished.attempt, %error, "result not written; it will be tried again");
                     left.push(finished);

@@ -2,14 +2,23 @@
 //!
 //! Not a fence: a process frozen between the check and the write can still act. That is found by asking.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use sqlx::PgPool;
 use uuid::Uuid;
 
 use crate::{
     clock::{Clock, Deadline, Moment},
-    domain::gate::{BoxFuture, Gate},
+    domain::{
+        gate::{BoxFuture, Gate},
+        outcome::{DoubtKind, Ended, Outcome, Proof, Report, Stage},
+    },
     store,
 };
 
@@ -61,6 +70,38 @@ pub struct SelfStop {
     pub attempt: i32,
     /// Its fence.
     pub token: Uuid,
+    /// How far it has come.
+    pub passed: Passed,
+}
+
+/// What an attempt has let through, for the case that it is given up from outside.
+#[derive(Debug, Default)]
+pub struct Passed {
+    bytes: AtomicU64,
+    last: AtomicBool,
+}
+
+impl SelfStop {
+    /// The process stops with the send under way. While the last bytes were held back nothing can have happened; after that
+    /// it may have.
+    pub fn interrupted(&self) -> Ended {
+        const WHY: &str = "the daemon was stopped in mid-send";
+        let bytes = self.passed.bytes.load(Ordering::Acquire);
+        let mut report = Report::nothing_written(WHY);
+        report.bytes_handed = bytes;
+        report.millis = u64::try_from(self.allowance.age(&*self.clock).as_millis()).unwrap_or(u64::MAX);
+        report.closed = Some("reset".to_owned());
+        let outcome = if self.passed.last.load(Ordering::Acquire) {
+            report.stage = Stage::Handed;
+            Outcome::Ambiguous { doubt: DoubtKind::Interrupted }
+        } else if bytes > 0 {
+            report.stage = Stage::Body;
+            Outcome::NotSent { proof: Proof::SelfStopped, retry_after: None }
+        } else {
+            Outcome::NotSent { proof: Proof::NotStarted, retry_after: None }
+        };
+        Ended { outcome, report }
+    }
 }
 
 impl Gate for SelfStop {
@@ -70,6 +111,10 @@ impl Gate for SelfStop {
 
     fn remaining(&self) -> Duration {
         self.allowance.remaining(&*self.clock)
+    }
+
+    fn wrote(&self, bytes: usize) {
+        self.passed.bytes.fetch_add(bytes as u64, Ordering::AcqRel);
     }
 
     fn last_bytes(&self) -> BoxFuture<'_, bool> {
@@ -86,7 +131,11 @@ impl Gate for SelfStop {
                     Ok(Ok(false) | Err(_)) | Err(_) => return false,
                 }
             }
-            self.is_open()
+            let open = self.is_open();
+            if open {
+                self.passed.last.store(true, Ordering::Release);
+            }
+            open
         })
     }
 }

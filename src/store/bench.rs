@@ -66,7 +66,8 @@ pub async fn enqueue_range(pool: &PgPool, from: i64, upto: i64) -> Result<(), sq
 /// # Errors
 /// When Postgres does.
 pub async fn analyze(pool: &PgPool) -> Result<(), sqlx::Error> {
-    sqlx::raw_sql("vacuum analyze; checkpoint").execute(pool).await?;
+    sqlx::raw_sql("vacuum analyze").execute(pool).await?;
+    sqlx::raw_sql("checkpoint").execute(pool).await?;
     Ok(())
 }
 

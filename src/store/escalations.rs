@@ -66,6 +66,32 @@ pub async fn raise_destination(
     Ok(done.rows_affected() == 1)
 }
 
+/// Closes what is open about a destination for this reason.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn close_destination(
+    conn: &mut PgConnection,
+    destination: &str,
+    reason: Reason,
+    by: &str,
+    resolution: &str,
+) -> Result<u64, StoreError> {
+    Ok(sqlx::query!(
+        "-- escalations::close_destination
+        update settled.escalations
+           set closed_at = clock_timestamp(), closed_by = $3, resolution = $4, version = version + 1
+         where subject = 'destination' and destination = $1 and reason = $2 and closed_at is null",
+        destination,
+        reason.as_str(),
+        by,
+        resolution,
+    )
+    .execute(conn)
+    .await?
+    .rows_affected())
+}
+
 /// Closes open escalations of an intent whose reason is among `reasons`; those about a refused request stay.
 ///
 /// # Errors

@@ -136,6 +136,77 @@ pub async fn list(conn: &mut PgConnection, filter: &Filter<'_>) -> Result<Vec<Re
     .await?)
 }
 
+/// A call whose intent ended without effect: whoever made it must be told.
+#[derive(Debug, Clone, Serialize)]
+pub struct Unserved {
+    /// Id of the request.
+    pub request_id: Uuid,
+    /// When it asked.
+    pub at: DateTime<Utc>,
+    /// Tenant.
+    pub tenant: String,
+    /// Identity.
+    pub run_id: String,
+    /// Identity.
+    pub step: i64,
+    /// Identity.
+    pub slot: String,
+    /// Whose call it was.
+    pub principal: String,
+    /// By which surface.
+    pub surface: String,
+    /// What it was answered then.
+    pub verdict: String,
+    /// The intent that stood for the effect.
+    pub intent_id: Uuid,
+    /// Destination.
+    pub destination: String,
+    /// As spelled.
+    pub reference: String,
+    /// Occurrence.
+    pub occurrence: i32,
+    /// failed or cancelled.
+    pub state: String,
+    /// Why, in a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Since when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settled_at: Option<DateTime<Utc>>,
+}
+
+/// All calls whose intent ended without effect, repeats too, newest first. A call that was corrected since is served by its
+/// correction. `state` of the filter is not looked at; `before` is the id of a request.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn unserved(conn: &mut PgConnection, filter: &Filter<'_>) -> Result<Vec<Unserved>, StoreError> {
+    let reference = filter.reference.map(str::to_ascii_lowercase);
+    Ok(sqlx::query_as!(
+        Unserved,
+        r#"-- listing::unserved
+        select r.id as request_id, r.at, r.tenant, r.run_id, r.step, r.slot, r.principal, r.surface, r.verdict, r.intent_id,
+               i.destination, r.reference, i.occurrence, i.state, i.detail, i.settled_at
+          from settled.requests r join settled.intents i on i.id = r.intent_id
+         where i.state in ('failed', 'cancelled')
+           and not exists (select from settled.requests n
+                            where n.tenant = r.tenant and n.run_id = r.run_id and n.step = r.step and n.slot = r.slot
+                              and n.revision > r.revision)
+           and ($1::text is null or i.reference = $1)
+           and ($2::text is null or i.destination = $2)
+           and ($3::text is null or r.tenant = $3)
+           and ($4::uuid is null or r.id < $4)
+         order by r.id desc limit $5"#,
+        reference,
+        filter.destination,
+        filter.tenant,
+        filter.before,
+        filter.limit,
+    )
+    .fetch_all(conn)
+    .await?)
+}
+
 /// What is published about a destination.
 #[derive(Debug, Clone, Serialize)]
 pub struct PublishedDestination {
@@ -157,8 +228,12 @@ pub struct PublishedDestination {
     pub withdrawn_at: Option<DateTime<Utc>>,
     /// Must not be sent to, and why.
     pub parked_reason: Option<String>,
-    /// Paused, and why.
+    /// Paused, itself or with everything, and why.
     pub paused_reason: Option<String>,
+    /// When the generation in force was tested last.
+    pub tested_at: Option<DateTime<Utc>>,
+    /// What failed in that test.
+    pub test_failed: Option<String>,
     /// Waiting to be sent.
     pub queued: i64,
     /// In doubt.
@@ -174,11 +249,14 @@ pub async fn destinations(conn: &mut PgConnection) -> Result<Vec<PublishedDestin
         PublishedDestination,
         r#"-- listing::destinations
         select d.name, d.channel, d.effect_scope, d.revision, d.generation, d.definition, d.published_at, d.withdrawn_at,
-               d.parked_reason, p.reason as "paused_reason?",
+               d.parked_reason, coalesce(p.reason, 'everything: ' || a.reason) as "paused_reason?",
+               g.tested_at as "tested_at?", g.test_failed as "test_failed?",
                (select count(*) from settled.queue q where q.destination = d.name and q.kind = 'send') as "queued!",
                (select count(*) from settled.queue q where q.destination = d.name and q.kind = 'ask') as "in_doubt!"
           from settled.destinations d
           left join settled.pauses p on p.scope = 'destination' and p.name = d.name
+          left join settled.pauses a on a.scope = 'all'
+          left join settled.generations g on g.destination = d.name and g.generation = d.generation
          order by d.name"#,
     )
     .fetch_all(conn)

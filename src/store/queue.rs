@@ -341,7 +341,8 @@ pub struct DueQuestion {
     pub destination: String,
 }
 
-/// Leases at most `limit` due questions of a destination; a lapsed lease is simply taken over, since asking harms nobody.
+/// Leases at most `limit` due questions of a destination to a worker; a lapsed lease is simply taken over, since asking
+/// harms nobody.
 ///
 /// # Errors
 /// When Postgres does.
@@ -350,7 +351,7 @@ pub async fn claim_questions(
     destination: &str,
     limit: i64,
     lease_seconds: f64,
-    token: Uuid,
+    worker: Uuid,
     at: Option<DateTime<Utc>>,
 ) -> Result<Vec<DueQuestion>, StoreError> {
     Ok(sqlx::query_as!(
@@ -369,11 +370,62 @@ pub async fn claim_questions(
         destination,
         limit,
         lease_seconds,
-        token,
+        worker,
         at,
     )
     .fetch_all(conn)
     .await?)
+}
+
+/// Gives back questions that a worker leased and could not conclude; they are due again after that time.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn put_off_questions(
+    conn: &mut PgConnection,
+    intents: &[Uuid],
+    worker: Uuid,
+    seconds: f64,
+    at: Option<DateTime<Utc>>,
+) -> Result<u64, StoreError> {
+    Ok(sqlx::query!(
+        "-- queue::put_off_questions
+        update settled.queue
+           set leased_until = null, token = null, due_at = coalesce($4, clock_timestamp()) + make_interval(secs => $3)
+         where intent_id = any($1) and kind = 'ask' and token = $2",
+        intents,
+        worker,
+        seconds,
+        at,
+    )
+    .execute(conn)
+    .await?
+    .rows_affected())
+}
+
+/// Frees questions that dead workers hold: nobody will write their answers.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn free_questions(
+    conn: &mut PgConnection,
+    at: Option<DateTime<Utc>>,
+    heartbeat_limit_seconds: f64,
+) -> Result<u64, StoreError> {
+    Ok(sqlx::query!(
+        "-- queue::free_questions
+        update settled.queue q set leased_until = null, token = null
+          from settled.destinations d, settled.workers w
+         where q.destination = d.name and q.kind = 'ask' and q.due_at <= coalesce($1, statement_timestamp())
+           and q.leased_until is not null and w.id = q.token
+           and (w.stopped_at is not null
+                or w.heartbeat_at < coalesce($1, clock_timestamp()) - make_interval(secs => $2))",
+        at,
+        heartbeat_limit_seconds,
+    )
+    .execute(conn)
+    .await?
+    .rows_affected())
 }
 
 /// Brings the next question forward to now (a person asked for it). False when nothing waits to be asked.

@@ -331,16 +331,17 @@ fn first_with_nul(request: &NewRequest) -> Option<&'static str> {
     .or_else(|| options.instructed_by.as_ref().filter(|v| v.to_string().contains("\\u0000")).map(|_| "/instructed_by"))
 }
 
-/// Withdraws what was never attempted. With a tenant only an intent of it is known. Answers the state, `cancelled`.
+/// Withdraws what was never attempted. With a tenant only an intent of it is known. `actor` is who does it, for the journal
+/// (`producer:…`, `operator:…`); only the owner of the ledger may name one. Answers the state, `cancelled`.
 pub async fn cancel(
     conn: &mut PgConnection,
     intent_id: Uuid,
     reason: &str,
     tenant: Option<&str>,
-    principal: Option<&str>,
+    actor: Option<&str>,
 ) -> Result<String, EnqueueError> {
     let mut options = serde_json::Map::new();
-    for (name, value) in [("tenant", tenant), ("principal", principal)] {
+    for (name, value) in [("tenant", tenant), ("actor", actor)] {
         if let Some(value) = value {
             options.insert(name.to_owned(), value.into());
         }

@@ -1,7 +1,10 @@
 //! What the daemon says about itself: log lines on stderr, numbers for Prometheus. Never payloads, recipients or secrets.
 
+pub mod bar;
 pub mod metrics;
 pub mod progress;
+
+use std::io::IsTerminal;
 
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
@@ -25,8 +28,10 @@ pub enum TelemetryError {
 pub fn init(settings: &Telemetry) -> Result<(), TelemetryError> {
     let filter = EnvFilter::try_new(&settings.level).map_err(|_| TelemetryError::Filter(settings.level.clone()))?;
     let registry = tracing_subscriber::registry().with(filter);
+    // Colours are for people; in a journal or a file they would be noise.
+    let colours = std::io::stderr().is_terminal();
     match settings.log {
-        LogForm::Text => registry.with(fmt::layer().with_writer(std::io::stderr)).try_init(),
+        LogForm::Text => registry.with(fmt::layer().with_ansi(colours).with_writer(std::io::stderr)).try_init(),
         LogForm::Json => registry.with(fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)).try_init(),
     }
     .map_err(|_| TelemetryError::Twice)

@@ -57,9 +57,13 @@ pub struct House {
 }
 
 impl House {
-    /// `change` alters the configuration before it is written; `database` is its URL as daemons see it, where it differs.
-    pub async fn build(change: impl FnOnce(&mut toml::Table), database: Option<&str>) -> Self {
-        let db = Database::new().await;
+    /// `change` alters the configuration before it is written.
+    pub async fn build(change: impl FnOnce(&mut toml::Table)) -> Self {
+        Self::over(Database::new().await, change, None).await
+    }
+
+    /// The same over a database that is already there; `database` is its URL as daemons see it, where that is another one.
+    pub async fn over(db: Database, change: impl FnOnce(&mut toml::Table), database: Option<&str>) -> Self {
         let (orders, partner, sms) =
             (Webhook::start().await.unwrap(), Webhook::start().await.unwrap(), Sms::start().await.unwrap());
         let mailbox = Arc::new(Mailbox::default());
@@ -83,17 +87,16 @@ impl House {
         std::fs::write(&file, settings.to_string()).unwrap();
         let started = AtomicI64::new(0);
         let house = Self { db, orders, smtp, sms, mailbox, _imap: imap, _partner: partner, directory, started };
-        house.prepare().await;
+        let publish = house.run("publish", &["destinations", "publish"], &[]);
+        assert!(publish.end(PATIENCE).await.success(), "{}", publish.last_words());
+        house.open_for_business().await;
         house
     }
 
-    /// An empty database is left as it is; otherwise destinations and the table of the business.
-    async fn prepare(&self) {
+    /// The application's table, and the right to use the published destinations.
+    pub async fn open_for_business(&self) {
         let mut conn = self.db.pool.acquire().await.unwrap();
         sqlx::raw_sql("create table public.orders (number text primary key)").execute(&mut *conn).await.unwrap();
-        let publish = self.run("publish", &["destinations", "publish"], &[]);
-        let status = publish.end(PATIENCE).await;
-        assert!(status.success(), "{}", publish.last_words());
         for name in CHANNELS {
             store::producers::grant_destination(&mut conn, TENANT, name).await.unwrap();
         }
@@ -103,6 +106,11 @@ impl House {
     pub fn serve(&self, environment: &[(&str, &str)]) -> Process {
         let number = self.started.fetch_add(1, Ordering::Relaxed) + 1;
         self.run(&format!("daemon-{number}"), &["serve", "--migrate"], environment)
+    }
+
+    /// The same as process number one, as in a container.
+    pub fn serve_as_first(&self) -> Process {
+        Process::start_as_first(self.directory.path(), "first", &["serve"])
     }
 
     fn run(&self, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Process {
@@ -155,6 +163,11 @@ impl House {
     pub async fn until_state(&self, id: Uuid, state: &str) {
         let sql = format!("select state = '{state}' from settled.intents where id = '{id}'");
         self.until(&format!("{id} is {state}"), PATIENCE, &sql).await;
+    }
+
+    /// Waits a second of the ledger's clock: the pace of a business that goes on.
+    pub async fn next_second(&self) {
+        sqlx::query("select pg_sleep(1)").execute(&self.db.pool).await.unwrap();
     }
 
     /// Waits until a question to the ledger is answered with true.

@@ -14,7 +14,13 @@
 mod db;
 
 mod count;
+mod cut;
+mod decided;
+mod frozen;
 mod house;
 mod kills;
 mod points;
 mod process;
+mod proxy;
+mod starting;
+mod stopping;

@@ -14,6 +14,7 @@ use settled::demo::fakes::faults::Callback;
 
 /// Until a daemon is up, and until something that must happen has happened. Long, for slow machines.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+const PROGRAM: &str = env!("CARGO_BIN_EXE_settled");
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 /// Killed when dropped.
@@ -27,9 +28,25 @@ pub struct Process {
 impl Process {
     /// Runs the program with these arguments over `settled.toml` in `directory`.
     pub fn start(directory: &Path, name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::start_by(Command::new(PROGRAM), directory, name, arguments, environment)
+    }
+
+    /// The same as process number one of a namespace of its own, as in a container.
+    pub fn start_as_first(directory: &Path, name: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new("unshare");
+        command.args(["--fork", "--pid", "--kill-child=KILL", PROGRAM]);
+        Self::start_by(command, directory, name, arguments, &[])
+    }
+
+    fn start_by(
+        mut command: Command,
+        directory: &Path,
+        name: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         let log = directory.join(format!("{name}.log"));
         let file = fs::File::create(&log).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_settled"));
         command.arg("--config").arg(directory.join("settled.toml")).args(arguments);
         command.env("NO_COLOR", "1").env_remove("SETTLED_FAILPOINTS").envs(environment.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
@@ -67,16 +84,22 @@ impl Process {
         assert!(self.says("settled is up").await, "{} ended:\n{}", self.name, self.last_words());
     }
 
-    /// Waits for its end.
-    pub async fn end(&self, at_most: Duration) -> ExitStatus {
+    /// Waits for its end; false when the time is over first.
+    pub async fn is_over(&self, at_most: Duration) -> bool {
         let began = Instant::now();
-        loop {
-            if let Some(status) = self.ended() {
-                return status;
+        while self.ended().is_none() {
+            if began.elapsed() > at_most {
+                return false;
             }
-            assert!(began.elapsed() < at_most, "{} runs on:\n{}", self.name, self.last_words());
             tokio::time::sleep(BETWEEN_LOOKS).await;
         }
+        true
+    }
+
+    /// Waits for its end.
+    pub async fn end(&self, at_most: Duration) -> ExitStatus {
+        assert!(self.is_over(at_most).await, "{} runs on:\n{}", self.name, self.last_words());
+        self.ended().unwrap()
     }
 
     /// Waits until it was killed.
@@ -87,8 +110,14 @@ impl Process {
 
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child().id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
+        send(i32::try_from(self.child().id()).unwrap(), signal);
+    }
+
+    /// Sends a signal to its only child.
+    pub fn signal_child(&self, signal: Signal) {
+        let pid = self.child().id();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        send(children.trim().parse().expect("one child"), signal);
     }
 
     /// For a fake: SIGKILL, and only when the process is gone the fake goes on.
@@ -112,6 +141,10 @@ impl Process {
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(15)..].join("\n")
     }
+}
+
+fn send(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
 impl Drop for Process {

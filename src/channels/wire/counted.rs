@@ -258,6 +258,7 @@ impl<S: Socket> AsyncWrite for Counted<S> {
         if n > 0 {
             this.unflushed = true;
             this.counter.add(n);
+            this.gate.wrote(n);
         }
         Poll::Ready(Ok(n))
     }

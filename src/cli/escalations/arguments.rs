@@ -93,6 +93,8 @@ pub enum Escalations {
     },
     /// Close it without knowing; nobody else may ask for the effect
     Close(Reasoned),
+    /// Ask for the declared counter-action as an intent of its own, and close this one without knowing
+    Compensate(Reasoned),
     /// Withdraw it: cancelled where nothing was attempted, abandoned where it is in doubt
     Cancel(Reasoned),
     /// Withdraw a statement by its row in the journal

@@ -77,6 +77,13 @@ pub(super) fn page(seen: &Value) -> String {
     out.push_str("\nWHAT EACH MISTAKE COSTS\n");
     out.push_str(&format!("  happens twice  {}\n", word(&seen["costs"]["if_twice"])));
     out.push_str(&format!("  never happens  {}\n", word(&seen["costs"]["if_never"])));
+    if let Value::Object(counter) = &seen["counter_action"] {
+        out.push_str(&format!(
+            "  can be undone  through {}: {} (settled escalations compensate ID)\n",
+            word(&counter["destination"]),
+            word(&counter["reason"])
+        ));
+    }
     if let Value::Object(_) = &seen["suggestion"] {
         out.push_str(&what_to_do(seen));
     }
@@ -84,18 +91,18 @@ pub(super) fn page(seen: &Value) -> String {
 }
 
 fn claimed(e: &Value) -> String {
-    match &e["claimed_by"] {
-        Value::String(by) => format!("{by} until {}", time(&e["claimed_until"])),
-        _ if e["closed_at"].is_null() => "nobody".to_owned(),
-        _ => "-".to_owned(),
+    match e["claimed_by"].as_str() {
+        Some(by) => format!("{by} until {}", time(&e["claimed_until"])),
+        None if e["closed_at"].is_null() => "nobody".to_owned(),
+        None => "-".to_owned(),
     }
 }
 
 fn closed(e: &Value) -> String {
-    match &e["closed_at"] {
-        Value::Null => "-".to_owned(),
-        at => format!("{} by {}: {}", time(at), word(&e["closed_by"]), word(&e["resolution"])),
+    if e["closed_at"].is_null() {
+        return "-".to_owned();
     }
+    format!("{} by {}: {}", time(&e["closed_at"]), word(&e["closed_by"]), word(&e["resolution"]))
 }
 
 fn intent(seen: &Value) -> String {

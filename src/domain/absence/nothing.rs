@@ -5,9 +5,9 @@
 //! (account, generation, any witness), and our marks can be matched (a witness found by its own).
 
 use super::{
-    Ask, Case, Counts, Finding, PROOF_LIFE,
+    Ask, Case, Counts, Finding,
     hits::{carries, names},
-    plus, same_key,
+    plus, proof_life, same_key,
 };
 use crate::domain::{
     evidence::Verdict,
@@ -65,7 +65,7 @@ fn count(case: &Case, controls: &Controls) -> Finding {
         let why = format!("not seen; equal answer {have} of {need}");
         return clean(inconclusive(why), Ask::At(plus(asked_at, case.rules.spacing).max(case.now)));
     }
-    let valid_until = plus(asked_at, case.rules.lag.min(PROOF_LIFE));
+    let valid_until = plus(asked_at, proof_life(case.rules.lag));
     if valid_until <= case.now {
         return clean(
             inconclusive("not seen, but the answer took longer than its proof would hold".to_owned()),

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::{Case, Finding, Known, RULES_VERSION};
-use crate::domain::question::Seen;
+use crate::domain::question::{AccountSeen, Role, Seen};
 
 impl Case {
     /// The case of a journal row, to judge it once more.
@@ -20,6 +20,33 @@ impl Case {
         }
         let case = record.get("case").cloned().unwrap_or_default();
         serde_json::from_value(case).map_err(|error| format!("read the record: {error}"))
+    }
+
+    /// What was looked for by one path and what came back, a line each: the subject and its controls, then who answered.
+    pub fn in_words(&self) -> Vec<String> {
+        let probes = self.question.probes.iter().zip(&self.answer.seen);
+        let mut lines: Vec<String> = probes
+            .map(|(probe, seen)| {
+                let role = match probe.role {
+                    Role::Subject => "this one",
+                    Role::Elder => "an elder send known to have arrived",
+                    Role::Younger => "a younger send known to have arrived",
+                    Role::Impossible => "a name that cannot exist",
+                };
+                let saw = match seen {
+                    Seen::Hits { hits } => format!("{} found", hits.len()),
+                    Seen::Nothing => "nothing found".to_owned(),
+                    Seen::CannotTell { why } => format!("cannot tell: {why}"),
+                };
+                format!("{role}: {saw}")
+            })
+            .collect();
+        lines.push(match &self.answer.account {
+            AccountSeen::Matches { identity } => format!("the account that answered: {identity}"),
+            AccountSeen::Differs { seen } => format!("another account answered: {seen}"),
+            AccountSeen::NotChecked => "nobody checked which account answered".to_owned(),
+        });
+        lines
     }
 }
 

@@ -38,13 +38,17 @@ use crate::{
 const AT_ONCE: i64 = 16;
 /// Until a replay that had no slot, or must not be sent now, is tried again.
 const LATER: Duration = Duration::from_secs(30);
-/// How long a question may take before another daemon may ask it.
+/// How long a question may take before another daemon may ask it. The reaper frees those of dead workers earlier.
 const QUESTION_LEASE: Duration = Duration::from_secs(120);
+/// Until the same question is put again after an answer that could not be written.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
 
 /// The loop.
 pub struct Reconciler {
     sending: Sending,
     budgets: Budgets,
+    /// Leased by us, and nothing came of it.
+    unconcluded: Vec<Uuid>,
 }
 
 /// One doubt, read under its lock and then released for the time of asking. Spent by the answer.
@@ -66,7 +70,7 @@ impl Doubt {
 impl Reconciler {
     /// A reconciler; it sends replays through the same parts as the dispatcher.
     pub fn new(sending: Sending) -> Self {
-        Self { sending, budgets: Budgets::default() }
+        Self { sending, budgets: Budgets::default(), unconcluded: Vec::new() }
     }
 
     async fn read(&self, intent_id: Uuid) -> Result<Option<Doubt>, StoreError> {
@@ -226,20 +230,19 @@ impl Reconciler {
         cause.appended = 1;
         cause.new_version = false;
         cause.detail = Some(words(&judged.verdict));
-        cause.ask_at = judged.ask_again_at.or_else(|| self.fallback(case, doubt, judged));
+        cause.ask_at = judged.ask_again_at.or_else(|| self.fallback(case, doubt));
         if judged.ask_again_at.is_none() && matches!(judged.verdict, Verdict::Inconclusive { .. }) {
             cause.asking_ended = Some(words(&judged.verdict));
         }
         settle(conn, case, &policy, &cause).await
     }
 
-    /// After a conclusive verdict about one attempt another may still be in doubt. Where this one is proven absent the other
-    /// is asked about at once: later, the proof would be stale, and the two could take turns for ever.
-    fn fallback(&self, case: &Case, doubt: &Doubt, judged: &Judged) -> Option<DateTime<Utc>> {
+    /// After a conclusive verdict about one attempt another may still be in doubt. That is asked about at once: a proof does
+    /// not live long, and only while all of them hold may it be sent again.
+    fn fallback(&self, case: &Case, doubt: &Doubt) -> Option<DateTime<Utc>> {
         let policy = self.sending.fleet.policy(&case.intent.destination);
-        let folded = case.fold(&policy);
-        let other = folded.doubtful.first().is_some_and(|number| *number != doubt.number);
-        if folded.state == State::Unknown && other && judged.proof().is_some() {
+        let next = case.fold(&policy).doubtful.first().copied();
+        if next.is_some_and(|next| next != doubt.number) {
             return Some(case.intent.now);
         }
         let asking = policy.asking?;
@@ -254,6 +257,11 @@ impl Step for Reconciler {
     async fn step(&mut self) -> Result<Progress, StoreError> {
         let at = self.sending.clock.sql_now();
         let mut conn = self.sending.pool.acquire().await?;
+        if !self.unconcluded.is_empty() {
+            let again = AGAIN_AFTER.as_secs_f64();
+            store::queue::put_off_questions(&mut conn, &self.unconcluded, self.sending.worker, again, at).await?;
+            self.unconcluded.clear();
+        }
         let names = store::generations::with_questions_due(&mut conn, at).await?;
         let mut due = Vec::new();
         for name in names {
@@ -264,22 +272,21 @@ impl Step for Reconciler {
                 continue;
             }
             let lease = QUESTION_LEASE.as_secs_f64();
-            let claimed = store::queue::claim_questions(&mut conn, &name, allowed, lease, Uuid::new_v4(), at).await?;
+            let claimed =
+                store::queue::claim_questions(&mut conn, &name, allowed, lease, self.sending.worker, at).await?;
             self.budgets.give_back(&name, allowed - i64::try_from(claimed.len()).unwrap_or(0));
             due.extend(claimed);
         }
         drop(conn);
         let results = join_all(due.iter().map(|question| self.ask(question.intent_id))).await;
         for (question, result) in due.iter().zip(results) {
-            match result {
-                Ok(()) => {}
-                // Somebody moved it meanwhile; its lease runs out and it is asked again.
-                Err(error) if error.is_transient() => {
-                    tracing::debug!(intent.id = %question.intent_id, %error, "question not concluded");
-                }
-                Err(error) => {
-                    tracing::warn!(intent.id = %question.intent_id, %error, "question not concluded; it will be asked again");
-                }
+            let Err(error) = result else { continue };
+            self.unconcluded.push(question.intent_id);
+            if error.is_transient() {
+                // Somebody moved it meanwhile.
+                tracing::debug!(intent.id = %question.intent_id, %error, "question not concluded");
+            } else {
+                tracing::warn!(intent.id = %question.intent_id, %error, "question not concluded; it will be asked again");
             }
         }
         Ok(if due.is_empty() { Progress::Idle } else { Progress::Worked(due.len()) })

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Doubt;
 use crate::{
     config::destination::Destination,
-    domain::{evidence::AttemptKind, intent::Outgoing},
+    domain::{evidence::AttemptKind, intent::Outgoing, state::State},
     engine::{
         dispatcher::{self, Claim, Sending},
         folding::{Case, after},
@@ -33,6 +33,9 @@ pub(super) enum Replay {
 
 /// Starts a replay of the doubtful attempt, where the rules allow one.
 pub(super) async fn start(sending: &Sending, doubt: &Doubt, config: &Destination) -> Result<Replay, StoreError> {
+    if sending.stopping.is_cancelled() {
+        return Ok(Replay::NotNow);
+    }
     let Some(served) = sending.fleet.get(&doubt.case.intent.destination) else { return Ok(Replay::NotPossible) };
     // The same key at another downstream is simply a new effect.
     if config.replay.is_none()
@@ -88,9 +91,10 @@ pub(super) async fn start(sending: &Sending, doubt: &Doubt, config: &Destination
     let claim = Claim { outgoing, token, allowance, lease_until, claimed_at: now, prepared: Ok(prepared) };
     if let Err(error) = tx.commit().await {
         // As with a claim: nothing was started, whether or not the row is there.
-        dispatcher::give_back(sending, &served.config.name, vec![claim]).await;
+        dispatcher::give_back(sending, &served.config.name, vec![claim], "the reply to the claim was lost").await;
         return Err(error.into());
     }
+    sending.metrics.moved(State::InFlight.as_str(), "reconciler");
     let (sending, served) = (sending.clone(), Arc::clone(served));
     sending.tracker.clone().spawn(async move { dispatcher::send(&sending, &served, claim, slot).await });
     Ok(Replay::Started)

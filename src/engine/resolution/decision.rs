@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{
-    Act, ActError, Call, HOLD, IN_FLIGHT, Resolved, handling,
+    Act, ActError, Call, HOLD, IN_FLIGHT, Resolved, counter, handling,
     repeated::{Recent, append},
 };
 use crate::{
@@ -24,6 +24,7 @@ use crate::{
     store::{
         self,
         escalations::reading::{self, Escalation},
+        requests::NewRequest,
         tokens::Kind,
     },
 };
@@ -45,6 +46,8 @@ enum Follows {
         /// An approval is withdrawn.
         holds_again: bool,
     },
+    /// The counter-action is asked for, then the fold closes the intent.
+    Counter(Box<NewRequest>),
     /// The next question is due now.
     Question,
     /// It binds later.
@@ -65,11 +68,17 @@ pub(super) async fn decide(
     if !call.person.may_see(&case.intent.tenant) {
         return Err(ActError::NotFound("intent"));
     }
+    // Read anew under the lock: whoever was faster may have closed it.
+    let escalation = match escalation {
+        Some(seen) => reading::get(conn, seen.id, None).await?,
+        None => None,
+    };
     let recent = Recent::read(conn, intent_id).await?;
     let told = told(call, &case, escalation.as_ref());
     if let Some(row) = recent.same(call, &told) {
         let binds_at = matches!(call.act, Act::SendAgain { .. }).then(|| row.at + hold());
-        return Ok(Resolved { binds_at, ..resolved(call, &case, escalation.as_ref(), row.id, true) });
+        let counter_intent = Recent::counter_intent(row);
+        return Ok(Resolved { binds_at, counter_intent, ..resolved(call, &case, escalation.as_ref(), row.id, true) });
     }
     guard(conn, call, &case, &recent, escalation.as_ref()).await?;
     let policy = call.fleet.policy(&case.intent.destination);
@@ -134,6 +143,11 @@ fn told(call: &Call<'_>, case: &Case, escalation: Option<&Escalation>) -> ActTol
             told.statement = Some(Statement::Closed);
             told.reason = Some(reason.clone());
         }
+        // Whether it happened stays unknown; what undoes it is on its way.
+        Act::Compensate { reason } => {
+            told.statement = Some(Statement::Closed);
+            told.reason = Some(reason.clone());
+        }
         Act::Cancel { reason } => {
             told.statement = Some(Statement::Cancelled);
             told.reason = Some(reason.clone());
@@ -195,6 +209,13 @@ impl HumanDecision {
                 )?;
                 folds(Some("closed without knowing; it may have been sent"))
             }
+            Act::Compensate { reason } => {
+                refuse(
+                    state != State::Unknown,
+                    format!("only an unknown intent is compensated; this one is {}", word(state)),
+                )?;
+                Follows::Counter(Box::new(counter::request(conn, call, case, reason).await?))
+            }
             Act::Cancel { .. } => {
                 let possible = matches!(state, State::Held | State::Pending | State::Unknown);
                 refuse(!possible, format!("the intent is {}", word(state)))?;
@@ -235,7 +256,7 @@ impl HumanDecision {
 
     /// Writes it and what follows.
     async fn write(
-        self,
+        mut self,
         conn: &mut PgConnection,
         call: &Call<'_>,
         case: Case,
@@ -243,6 +264,19 @@ impl HumanDecision {
         escalation: Option<&Escalation>,
     ) -> Result<Resolved, ActError> {
         let id = case.intent.id;
+        let mut counter_intent = None;
+        if let Follows::Counter(request) = &self.follows {
+            let counter = counter::enqueue(conn, request).await?;
+            let there = ActTold {
+                act: call.act.verb().to_owned(),
+                reason: self.told.reason.clone(),
+                more: Some(json!({ "compensates": id })),
+                ..ActTold::default()
+            };
+            append(conn, call, Some(counter), None, &there).await?;
+            counter_intent = Some(counter);
+            self.told.counter_intent = counter_intent;
+        }
         let row = append(conn, call, Some(id), Some(case.intent.attempt), &self.told).await?;
         let mut binds_at = None;
         let from = case.intent.state;
@@ -253,6 +287,16 @@ impl HumanDecision {
                 let mut cause = Cause::of(call.actor);
                 cause.appended = 1;
                 cause.detail = detail.map(str::to_owned);
+                settle(conn, &case, policy, &cause).await?;
+            }
+            Follows::Counter(request) => {
+                let case = Case::lock(conn, id, call.at).await?.ok_or(ActError::NotFound("intent"))?;
+                let mut cause = Cause::of(call.actor);
+                cause.appended = 1;
+                cause.detail = counter_intent.map(|counter| {
+                    let (name, to) = (&request.reference, &request.destination);
+                    format!("closed without knowing; compensated by {name} to {to}, intent {counter}")
+                });
                 settle(conn, &case, policy, &cause).await?;
             }
             Follows::Question => {
@@ -277,7 +321,7 @@ impl HumanDecision {
         }
         let case = Case::lock(conn, id, call.at).await?.ok_or(ActError::NotFound("intent"))?;
         let moved = case.intent.state != from;
-        Ok(Resolved { binds_at, moved, ..resolved(call, &case, escalation, row, false) })
+        Ok(Resolved { binds_at, counter_intent, moved, ..resolved(call, &case, escalation, row, false) })
     }
 }
 
@@ -406,6 +450,7 @@ fn resolved(call: &Call<'_>, case: &Case, escalation: Option<&Escalation>, row: 
         escalation_id: escalation.map(|e| e.id),
         escalation_version: None,
         journal_id: Some(row),
+        counter_intent: None,
         binds_at: None,
         words: format!("the intent is {}{effect}", word(intent.state)),
         moved: false,

@@ -35,8 +35,6 @@ enum Change {
     Snooze(DateTime<Utc>),
     Assign(String),
     Close(String),
-    /// It is so already, by this person's doing.
-    Nothing,
 }
 
 pub(super) async fn handle(conn: &mut PgConnection, call: &Call<'_>, seen: Escalation) -> Result<Resolved, ActError> {
@@ -47,10 +45,7 @@ pub(super) async fn handle(conn: &mut PgConnection, call: &Call<'_>, seen: Escal
         Some(intent_id) => Recent::read(conn, intent_id).await?,
         None => Recent::none(),
     };
-    let change = change(call, &e, now)?;
-    if let Change::Nothing = change {
-        return Ok(resolved(call, &e, None, true));
-    }
+    let Some(change) = change(call, &e, now)? else { return Ok(resolved(call, &e, None, true)) };
     if e.closed_at.is_some() || call.expected.is_some_and(|expected| expected != e.version) {
         return Err(stale(&e, &recent));
     }
@@ -67,7 +62,6 @@ pub(super) async fn handle(conn: &mut PgConnection, call: &Call<'_>, seen: Escal
         Change::Snooze(until) => handling::snooze(conn, id, e.version, *until).await?,
         Change::Assign(to) => handling::assign(conn, id, e.version, to).await?,
         Change::Close(words) => handling::acknowledge(conn, id, e.version, call.actor, words, now).await?,
-        Change::Nothing => true,
     };
     if !written {
         return Err(stale(&e, &recent));
@@ -76,7 +70,7 @@ pub(super) async fn handle(conn: &mut PgConnection, call: &Call<'_>, seen: Escal
         Change::Claim(until) | Change::Snooze(until) => (None, Some(json!({ "until": until }))),
         Change::Assign(to) => (None, Some(json!({ "to": to }))),
         Change::Close(_) => (words_of(call.act), destination_of(&e)),
-        Change::Release | Change::Nothing => (None, None),
+        Change::Release => (None, None),
     };
     let told = ActTold { act: call.act.verb().to_owned(), reason, escalation: Some(id), more, ..ActTold::default() };
     let row = append(conn, call, e.intent_id, None, &told).await?;
@@ -99,6 +93,7 @@ fn words_of(act: &Act) -> Option<String> {
         | Act::SendAgain { .. }
         | Act::Stop { .. }
         | Act::Close { .. }
+        | Act::Compensate { .. }
         | Act::Cancel { .. }
         | Act::Retract { .. }
         | Act::Approve { .. }
@@ -110,37 +105,37 @@ fn destination_of(e: &Escalation) -> Option<Value> {
     e.intent_id.is_none().then(|| json!({ "destination": e.destination, "reason": e.reason }))
 }
 
-/// What the act would change; `Nothing` where this person has done the same before.
-fn change(call: &Call<'_>, e: &Escalation, now: DateTime<Utc>) -> Result<Change, ActError> {
+/// What the act would change; `None` where this person has done the same before.
+fn change(call: &Call<'_>, e: &Escalation, now: DateTime<Utc>) -> Result<Option<Change>, ActError> {
     let open = e.closed_at.is_none();
     let own = open && e.claimed_by.as_deref() == Some(call.actor) && e.claimed_until.is_some_and(|until| until > now);
     match call.act {
         Act::Claim { until } | Act::TakeOver { until } => {
             let until = bounded("until", until.unwrap_or(now + CLAIM), now, LONGEST_CLAIM)?;
             if own && e.claimed_until.is_some_and(|had| had >= until - CLAIM) {
-                return Ok(Change::Nothing);
+                return Ok(None);
             }
             if matches!(call.act, Act::Claim { .. }) {
                 not_another(call, e, now)?;
             }
-            Ok(Change::Claim(until))
+            Ok(Some(Change::Claim(until)))
         }
         Act::Release => {
             if open && e.claimed_by.is_none() {
-                return Ok(Change::Nothing);
+                return Ok(None);
             }
             if call.person.kind != Kind::Admin {
                 not_another(call, e, now)?;
             }
-            Ok(Change::Release)
+            Ok(Some(Change::Release))
         }
         Act::Snooze { until } => {
             let until = bounded("until", *until, now, LONGEST_SNOOZE)?;
-            Ok(if open && e.snoozed_until == Some(until) { Change::Nothing } else { Change::Snooze(until) })
+            Ok((!open || e.snoozed_until != Some(until)).then_some(Change::Snooze(until)))
         }
         Act::Assign { to } => {
             let same = open && e.assigned_to.as_deref() == Some(to);
-            Ok(if same { Change::Nothing } else { Change::Assign(to.clone()) })
+            Ok((!same).then(|| Change::Assign(to.clone())))
         }
         Act::Acknowledge { reason } => Ok(closing(call, e, format!("acknowledged: {reason}"))),
         Act::Unpark { reason } => {
@@ -156,6 +151,7 @@ fn change(call: &Call<'_>, e: &Escalation, now: DateTime<Utc>) -> Result<Change,
         | Act::SendAgain { .. }
         | Act::Stop { .. }
         | Act::Close { .. }
+        | Act::Compensate { .. }
         | Act::Cancel { .. }
         | Act::Retract { .. }
         | Act::Approve { .. }
@@ -163,9 +159,9 @@ fn change(call: &Call<'_>, e: &Escalation, now: DateTime<Utc>) -> Result<Change,
     }
 }
 
-fn closing(call: &Call<'_>, e: &Escalation, words: String) -> Change {
+fn closing(call: &Call<'_>, e: &Escalation, words: String) -> Option<Change> {
     let same = e.closed_by.as_deref() == Some(call.actor) && e.resolution.as_deref() == Some(words.as_str());
-    if same { Change::Nothing } else { Change::Close(words) }
+    (!same).then_some(Change::Close(words))
 }
 
 fn bounded(
@@ -254,6 +250,7 @@ fn resolved(call: &Call<'_>, e: &Escalation, journal_id: Option<i64>, repeated: 
         escalation_id: Some(e.id),
         escalation_version: Some(e.version),
         journal_id,
+        counter_intent: None,
         binds_at: None,
         words,
         moved: false,

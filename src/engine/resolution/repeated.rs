@@ -55,6 +55,11 @@ impl Recent {
         }
     }
 
+    /// The intent that an act asked for.
+    pub(super) fn counter_intent(row: &Told) -> Option<Uuid> {
+        told(row)?.counter_intent
+    }
+
     /// Who did what since that version.
     pub(super) fn since(&self, expected: i64, version: i64) -> ActError {
         let act = self.0.iter().find_map(|row| {
@@ -87,6 +92,7 @@ pub(super) fn did(act: &ActTold) -> String {
         "send_again_applied" => "sent it again",
         "stop" => "stopped sending it again",
         "close" => "closed it without knowing",
+        "compensate" => "agreed to the counter-action and closed it",
         "cancel" => "cancelled it",
         "retract" => "withdrew a statement",
         "approve" => "approved it",

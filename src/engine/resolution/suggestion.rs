@@ -32,94 +32,108 @@ const fn suggestion(
 
 const SETTLE: &[&str] = &["sent", "absent", "close", "ask"];
 
+const APPROVAL: Suggestion = suggestion(
+    "approve",
+    "approve it if this is wanted exactly once more than what was sent before; otherwise reject it",
+    "nothing is sent before a person approves; a rejection frees the reference",
+    &["reject"],
+);
+const NO_LOOK_UP: Suggestion = suggestion(
+    "sent",
+    "look downstream yourself for the key or the reference; say what you saw: sent, or absent",
+    "nobody can ask this downstream for you; nothing is sent again without recorded evidence of absence",
+    &["absent", "close"],
+);
+const INCONCLUSIVE: Suggestion = suggestion(
+    "ask",
+    "read what asking said and why it proves nothing; ask again if that has passed, else look yourself",
+    "an absence without its controls, or by the lag alone, is not believed",
+    SETTLE,
+);
+const POISONED_KEY: Suggestion = suggestion(
+    "sent",
+    "the downstream repeats a stored failure under our key: look there for the reference yourself",
+    "a stored failure says nothing about the effect, and the key must not change while it is in doubt",
+    &["absent", "close"],
+);
+const CONFLICT: Suggestion = suggestion(
+    "sent",
+    "something is there that no row of ours explains: find out whose it is before you say anything",
+    "a hit by reference counts only where this intent alone explains it",
+    SETTLE,
+);
+const REFUSED_REQUEST: Suggestion = suggestion(
+    "acknowledge",
+    "somebody asked for a known reference with other content; nothing was sent. Tell them, or have them use a new reference",
+    "one reference names one effect with one content",
+    &["comment"],
+);
+const UNSENT: Suggestion = suggestion(
+    "send_again",
+    "repair what the downstream complained about, then send it again; or acknowledge that it stays unsent",
+    "no effect exists, so sending again is safe; a refusal gets a new key",
+    &["acknowledge"],
+);
+const DEADLINE_NEAR: Suggestion = suggestion(
+    "comment",
+    "see why it waits: a pause, a parked destination, an approval",
+    "nothing is sent after its deadline",
+    &["approve", "cancel", "acknowledge"],
+);
+const DEADLINE_PASSED: Suggestion = suggestion(
+    "send_again",
+    "tell whoever asked that it was not sent; send it again with a new deadline if it is still wanted",
+    "nothing is sent after its deadline, and that is never silent",
+    &["acknowledge"],
+);
+const DUPLICATE_FOUND: Suggestion = suggestion(
+    "acknowledge",
+    "the effect exists more than once: undo the surplus at the downstream, then acknowledge",
+    "a copy that shows up later is reported, not prevented",
+    &["comment"],
+);
+const LATE_RESULT: Suggestion = suggestion(
+    "acknowledge",
+    "it was sent after all: tell those who had been told otherwise, then acknowledge",
+    "evidence of an effect wins over every statement",
+    &["comment"],
+);
+const NOT_AS_MEANT: Suggestion = suggestion(
+    "acknowledge",
+    "it was accepted but did not arrive as meant: reach the recipient another way, then acknowledge",
+    "accepted is sent; a wanted repeat is a new occurrence",
+    &["comment"],
+);
+const PARKED: Suggestion = suggestion(
+    "unpark",
+    "repair the credentials or the destination, test it, then un-park it",
+    "nothing is sent to a destination that refuses us, and nothing is lost while it is parked",
+    &["comment"],
+);
+const LOST_HISTORY: Suggestion = suggestion(
+    "acknowledge",
+    "the ledger lacks what the downstream shows: follow the runbook of this reason",
+    "evidence without a row means lost history or another sender with our secret",
+    &["comment"],
+);
+
 /// What fits a reason and a state.
-#[expect(clippy::too_many_lines, reason = "a table with a row for each reason")]
 pub fn suggest(reason: Reason, state: Option<State>) -> Suggestion {
     match (reason, state) {
-        (Reason::ApprovalRequired | Reason::RepeatFlagged, _) => suggestion(
-            "approve",
-            "approve it if this is wanted exactly once more than what was sent before; otherwise reject it",
-            "nothing is sent before a person approves; a rejection frees the reference",
-            &["reject"],
-        ),
-        (Reason::NoLookUp, _) => suggestion(
-            "sent",
-            "look downstream yourself for the key or the reference; say what you saw: sent, or absent",
-            "nobody can ask this downstream for you; nothing is sent again without recorded evidence of absence",
-            &["absent", "close"],
-        ),
-        (Reason::Inconclusive, _) => suggestion(
-            "ask",
-            "read what asking said and why it proves nothing; ask again if that has passed, else look yourself",
-            "an absence without its controls, or by the lag alone, is not believed",
-            SETTLE,
-        ),
-        (Reason::PoisonedKey, _) => suggestion(
-            "sent",
-            "the downstream repeats a stored failure under our key: look there for the reference yourself",
-            "a stored failure says nothing about the effect, and the key must not change while it is in doubt",
-            &["absent", "close"],
-        ),
-        (Reason::Conflict, Some(State::Unknown)) => suggestion(
-            "sent",
-            "something is there that no row of ours explains: find out whose it is before you say anything",
-            "a hit by reference counts only where this intent alone explains it",
-            SETTLE,
-        ),
-        (Reason::Conflict, _) => suggestion(
-            "acknowledge",
-            "somebody asked for a known reference with other content; nothing was sent. Tell them, or have them use a new reference",
-            "one reference names one effect with one content",
-            &["comment"],
-        ),
-        (Reason::AttemptsExhausted | Reason::Refused | Reason::Unsupported, _) => suggestion(
-            "send_again",
-            "repair what the downstream complained about, then send it again; or acknowledge that it stays unsent",
-            "no effect exists, so sending again is safe; a refusal gets a new key",
-            &["acknowledge"],
-        ),
-        (Reason::DeadlineNear, _) => suggestion(
-            "comment",
-            "see why it waits: a pause, a parked destination, an approval",
-            "nothing is sent after its deadline",
-            &["approve", "cancel", "acknowledge"],
-        ),
-        (Reason::DeadlinePassed, _) => suggestion(
-            "send_again",
-            "tell whoever asked that it was not sent; send it again with a new deadline if it is still wanted",
-            "nothing is sent after its deadline, and that is never silent",
-            &["acknowledge"],
-        ),
-        (Reason::DuplicateFound, _) => suggestion(
-            "acknowledge",
-            "the effect exists more than once: undo the surplus at the downstream, then acknowledge",
-            "a copy that shows up later is reported, not prevented",
-            &["comment"],
-        ),
-        (Reason::LateResult, _) => suggestion(
-            "acknowledge",
-            "it was sent after all: tell those who had been told otherwise, then acknowledge",
-            "evidence of an effect wins over every statement",
-            &["comment"],
-        ),
-        (Reason::SentNotVisible | Reason::Bounced, _) => suggestion(
-            "acknowledge",
-            "it was accepted but did not arrive as meant: reach the recipient another way, then acknowledge",
-            "accepted is sent; a wanted repeat is a new occurrence",
-            &["comment"],
-        ),
-        (Reason::DestinationParked, _) => suggestion(
-            "unpark",
-            "repair the credentials or the destination, test it, then un-park it",
-            "nothing is sent to a destination that refuses us, and nothing is lost while it is parked",
-            &["comment"],
-        ),
-        (Reason::OrphanSighting | Reason::LedgerRewound, _) => suggestion(
-            "acknowledge",
-            "the ledger lacks what the downstream shows: follow the runbook of this reason",
-            "evidence without a row means lost history or another sender with our secret",
-            &["comment"],
-        ),
+        (Reason::ApprovalRequired | Reason::RepeatFlagged, _) => APPROVAL,
+        (Reason::NoLookUp, _) => NO_LOOK_UP,
+        (Reason::Inconclusive, _) => INCONCLUSIVE,
+        (Reason::PoisonedKey, _) => POISONED_KEY,
+        (Reason::Conflict, Some(State::Unknown)) => CONFLICT,
+        (Reason::Conflict, _) => REFUSED_REQUEST,
+        (Reason::AttemptsExhausted | Reason::Refused | Reason::Unsupported, _) => UNSENT,
+        (Reason::DeadlineNear, _) => DEADLINE_NEAR,
+        (Reason::DeadlinePassed, _) => DEADLINE_PASSED,
+        (Reason::DuplicateFound, _) => DUPLICATE_FOUND,
+        (Reason::LateResult, _) => LATE_RESULT,
+        (Reason::SentNotVisible | Reason::Bounced, _) => NOT_AS_MEANT,
+        (Reason::DestinationParked, _) => PARKED,
+        (Reason::OrphanSighting | Reason::LedgerRewound, _) => LOST_HISTORY,
     }
 }
 

@@ -87,6 +87,11 @@ pub enum Act {
         /// Why.
         reason: String,
     },
+    /// Ask for the declared counter-action, and close without knowing.
+    Compensate {
+        /// Why.
+        reason: String,
+    },
     /// Withdraw: cancelled where nothing was attempted, abandoned where it is in doubt.
     Cancel {
         /// Why.
@@ -112,7 +117,7 @@ pub enum Act {
 }
 
 /// All verbs, as they stand in paths, metrics and the journal.
-pub const VERBS: [&str; 18] = [
+pub const VERBS: [&str; 19] = [
     "claim",
     "release",
     "take_over",
@@ -127,6 +132,7 @@ pub const VERBS: [&str; 18] = [
     "send_again",
     "stop",
     "close",
+    "compensate",
     "cancel",
     "retract",
     "approve",
@@ -161,6 +167,20 @@ pub struct Words {
     /// The version that was seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<i64>,
+}
+
+impl Words {
+    fn given(&self) -> [(&'static str, bool); 7] {
+        [
+            ("reason", self.reason.is_some()),
+            ("evidence", self.evidence.is_some()),
+            ("reference", self.reference.is_some()),
+            ("deadline", self.deadline.is_some()),
+            ("until", self.until.is_some()),
+            ("to", self.to.is_some()),
+            ("statement", self.statement.is_some()),
+        ]
+    }
 }
 
 impl Act {
@@ -202,6 +222,7 @@ impl Act {
             }
             "stop" => (Self::Stop { reason: maybe()? }, &["reason"]),
             "close" => (Self::Close { reason: reason()? }, &["reason"]),
+            "compensate" => (Self::Compensate { reason: reason()? }, &["reason"]),
             "cancel" => (Self::Cancel { reason: reason()? }, &["reason"]),
             "retract" => {
                 let rule = "must be the journal id of the statement";
@@ -212,16 +233,7 @@ impl Act {
             "reject" => (Self::Reject { reason: reason()? }, &["reason"]),
             _ => return Err(ActError::NotFound("act")),
         };
-        let given: [(&'static str, bool); 7] = [
-            ("reason", words.reason.is_some()),
-            ("evidence", words.evidence.is_some()),
-            ("reference", words.reference.is_some()),
-            ("deadline", words.deadline.is_some()),
-            ("until", words.until.is_some()),
-            ("to", words.to.is_some()),
-            ("statement", words.statement.is_some()),
-        ];
-        match given.into_iter().find(|(name, there)| *there && !used.contains(name)) {
+        match words.given().into_iter().find(|(name, there)| *there && !used.contains(name)) {
             Some((field, _)) => Err(ActError::missing(field, format!("has no meaning for {verb}"))),
             None => Ok(act),
         }
@@ -244,6 +256,7 @@ impl Act {
             Self::SendAgain { .. } => "send_again",
             Self::Stop { .. } => "stop",
             Self::Close { .. } => "close",
+            Self::Compensate { .. } => "compensate",
             Self::Cancel { .. } => "cancel",
             Self::Retract { .. } => "retract",
             Self::Approve { .. } => "approve",
@@ -268,6 +281,7 @@ impl Act {
             | Self::SendAgain { .. }
             | Self::Stop { .. }
             | Self::Close { .. }
+            | Self::Compensate { .. }
             | Self::Cancel { .. }
             | Self::Retract { .. }
             | Self::Approve { .. }
@@ -282,6 +296,7 @@ impl Act {
             | Self::Absent { .. }
             | Self::SendAgain { .. }
             | Self::Close { .. }
+            | Self::Compensate { .. }
             | Self::Cancel { .. }
             | Self::Retract { .. }
             | Self::Approve { .. }

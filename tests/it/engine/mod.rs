@@ -16,5 +16,6 @@ mod path;
 mod proof;
 mod replay;
 mod siblings;
+mod telling;
 mod two_daemons;
 mod unserved;

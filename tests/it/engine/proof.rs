@@ -37,6 +37,28 @@ async fn a_proof_that_goes_stale_before_the_send_is_asked_for_again() {
 }
 
 #[tokio::test]
+async fn two_lost_attempts_are_proven_absent_together_and_sent_again() {
+    let mut doubt = Doubt::bracketed().await;
+    doubt.receiver.faults().for_reference("INV-2", Fault::ResetBeforeActing);
+    doubt.world.ask().await;
+    doubt.world.turn(6);
+    doubt.world.ask().await;
+    doubt.world.dispatch().await;
+    assert_eq!(doubt.world.state(doubt.id).await, "unknown", "{:#?}", doubt.world.verdicts(doubt.id).await);
+    // The second attempt's lease ends as well, something younger goes out, and the first proof is long stale.
+    doubt.world.turn(30);
+    doubt.world.enqueue("erp", "INV-4", PAYLOAD).await;
+    doubt.world.dispatch().await;
+    for _ in 0..60 {
+        doubt.world.turn(1);
+        doubt.world.ask().await;
+        doubt.world.dispatch().await;
+    }
+    assert_eq!(doubt.world.state(doubt.id).await, "sent", "{:#?}", doubt.world.verdicts(doubt.id).await);
+    assert_eq!(doubt.receiver.effects().count_by_reference("INV-2"), 1);
+}
+
+#[tokio::test]
 async fn an_index_that_lags_longer_than_declared_keeps_it_open_until_it_shows() {
     let receiver = Webhook::start().await.unwrap();
     let mut world = World::new(&[webhook("erp", &receiver, "", "")]).await;

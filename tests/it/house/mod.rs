@@ -2,8 +2,11 @@
 
 mod cases_list;
 mod cluster;
+mod deploy;
+mod docs;
 mod fakes;
 mod layering;
 mod legal_moves;
+mod papers;
 mod search;
 mod style;

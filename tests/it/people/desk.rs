@@ -9,6 +9,7 @@ use settled::{
         runner::{Progress, Step},
     },
     store::tokens::Kind,
+    telemetry::metrics::Metrics,
 };
 use uuid::Uuid;
 
@@ -96,7 +97,7 @@ pub async fn decide(ledger: &Ledger) -> usize {
         pool: ledger.pool().clone(),
         fleet: ledger.fleet(),
         clock: Arc::clone(&ledger.clock) as Arc<_>,
-        metrics: settled::telemetry::metrics::Metrics::new(),
+        metrics: Metrics::new(),
     };
     match decider.step().await.unwrap() {
         Progress::Idle => 0,

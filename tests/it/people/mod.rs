@@ -2,6 +2,7 @@
 
 mod acts;
 mod approvals;
+mod compensate;
 mod desk;
 mod guards;
 mod http;

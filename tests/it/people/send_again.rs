@@ -159,14 +159,14 @@ async fn after_its_deadline_it_needs_a_new_one() {
     assert_eq!(ledger.open_escalations(id).await, ["deadline_passed"]);
     let refused = cannot(&ledger, &ada(), id, "send_again").await;
     assert!(matches!(refused, ActError::Incomplete { field: "deadline", .. }), "{refused}");
-    let deadline = Some(ledger.now() + TimeDelta::hours(1));
-    let words = Words { deadline, ..say("send_again") };
+    let deadline = ledger.now() + TimeDelta::hours(1);
+    let words = Words { deadline: Some(deadline), ..say("send_again") };
     let target = Target::Escalation(escalation(&ledger, id).await);
     act(&ledger, &ada(), target, "send_again", words).await.unwrap();
     ledger.clock.advance(HOLD);
     decide(&ledger).await;
     assert_eq!(ledger.fold_state(id).await, State::Pending);
-    assert_eq!(ledger.case(id).await.intent.deadline.unwrap().timestamp(), deadline.unwrap().timestamp());
+    assert_eq!(ledger.case(id).await.intent.deadline.unwrap().timestamp(), deadline.timestamp());
     assert!(ledger.open_escalations(id).await.is_empty());
 }
 

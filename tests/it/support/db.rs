@@ -11,10 +11,10 @@ pub struct Database {
     pub pool: PgPool,
     /// Its URL, as superuser.
     pub url: String,
-    name: String,
-    server: String,
+    pub(super) name: String,
+    pub(super) server: String,
     /// This value drops the database with itself.
-    owns: bool,
+    pub(super) owns: bool,
 }
 
 fn server() -> String {
@@ -69,18 +69,6 @@ impl Database {
         let pool = PgPoolOptions::new().max_connections(12).connect(&url).await.unwrap();
         Self { pool, url, name, server, owns: true }
     }
-
-    /// Another handle with connections of its own, as another process has; made in the runtime that uses it.
-    pub async fn again(url: &str) -> Self {
-        let pool = PgPoolOptions::new().max_connections(12).connect(url).await.unwrap();
-        Self { pool, url: url.to_owned(), name: String::new(), server: String::new(), owns: false }
-    }
-
-    /// Sets a parameter for every session that begins from now on; see [`Database::again`].
-    pub async fn set(&self, parameter: &str, value: &str) {
-        let mut conn = self.pool.acquire().await.unwrap();
-        run(&mut conn, &format!("alter database {} set {parameter} = '{value}'", self.name)).await;
-    }
 }
 
 async fn run(conn: &mut PgConnection, sql: &str) {
@@ -88,6 +76,7 @@ async fn run(conn: &mut PgConnection, sql: &str) {
 }
 
 impl Drop for Database {
+    #[expect(clippy::print_stderr, reason = "whoever looks at a failed test wants to know where its rows are")]
     fn drop(&mut self) {
         if !self.owns {
             return;

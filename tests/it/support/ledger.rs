@@ -171,10 +171,6 @@ impl Ledger {
         self.clock.sql_now()
     }
 
-    pub fn worker(&self) -> Uuid {
-        self.worker
-    }
-
     /// A call of a run of its own for the newest destination; change what matters and give it to [`Ledger::ask_for`].
     pub fn call(&self, reference: &str) -> NewRequest {
         NewRequest {

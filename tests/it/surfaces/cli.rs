@@ -195,6 +195,15 @@ async fn enqueue_by_database_has_an_exit_code_for_every_verdict() {
     assert_eq!(at.enqueue("{", "run-1", &[]).status.code(), Some(65));
     let withdrawn = at.run(&["cancel", id, "--reason", "not needed"]);
     assert_eq!(out(&withdrawn), format!("intent {id} is cancelled\n"), "{}", err(&withdrawn));
+    let actors: Vec<String> = sqlx::query_scalar(
+        "select distinct actor from settled.journal where data ->> 'act' = 'cancel' or data ->> 'to' = 'cancelled'",
+    )
+    .fetch_all(&at.db.pool)
+    .await
+    .unwrap();
+    assert!(actors.len() == 1 && actors[0].starts_with("operator:"), "a person of the house, no producer: {actors:?}");
+    let unserved = out(&at.run(&["list", "--unserved", "--json"]));
+    assert_eq!(unserved.lines().count(), 2, "both calls: {unserved}");
     assert_eq!(at.enqueue(r#"{"amount":1}"#, "run-1", &[]).status.code(), Some(5));
     let listed = out(&at.run(&["list", "--reference", "inv-1", "--json"]));
     assert_eq!(serde_json::from_str::<serde_json::Value>(listed.trim()).unwrap()["state"], "cancelled");
@@ -308,21 +317,72 @@ async fn destinations_test_asks_a_known_and_an_impossible_question() {
             Some(3),
             "nothing is known to have arrived"
         );
-        sqlx::query(
-            "insert into settled.witnesses (destination, generation, intent_id, started_at, ended_at, key, reference, occurrence, recipient)
-             select d.name, d.generation, i.id, now() - interval '1 hour', now() - interval '1 hour', repeat('a', 32), 'inv-1', 1, ''
-               from settled.destinations d, settled.intents i",
-        )
-        .execute(&at.db.pool)
-        .await
-        .unwrap();
+        known_to_have_arrived(&at).await;
         let at_run = || at.run(&["destinations", "test", "hooks"]);
         let tested = tokio::task::block_in_place(at_run);
         assert_eq!(tested.status.code(), Some(code), "{}{}", out(&tested), err(&tested));
         let known = if broken { "FAIL  the known one is found" } else { "ok    the known one is found" };
         assert!(out(&tested).contains(known), "{}", out(&tested));
         assert!(out(&tested).contains("ok    the impossible one is not"), "{}", out(&tested));
+        let sql = "select test_failed from settled.generations g join settled.destinations d using (generation)";
+        let failed: Option<String> = sqlx::query_scalar(sql).fetch_one(&at.db.pool).await.unwrap();
+        assert_eq!(failed.is_some(), broken, "the judge reads it: {failed:?}");
+        let listed = out(&at.run(&["destinations", "list"]));
+        let words = if broken { "self-test: failed (not so: the known one is found" } else { "self-test: passed" };
+        assert!(listed.contains(words), "{listed}");
+        assert!(listed.contains("in doubt: a person decides"), "{listed}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parked_destination_is_sent_to_again_after_a_passed_test_only_where_that_was_asked_for() {
+    let at = Installed::new().await;
+    assert_eq!(at.enqueue("{}", "run-1", &[]).status.code(), Some(0));
+    let address = downstream(false).await.to_string();
+    at.write(2, "hooks.test");
+    let path = at.dir.path().join("settled.toml");
+    let config =
+        std::fs::read_to_string(&path).unwrap().replace("in_doubt", "allow_addresses = [\"127.0.0.0/8\"]\nin_doubt");
+    std::fs::write(&path, config + &LOOK_UP.replace("TARGET", &address)).unwrap();
+    assert!(out(&at.run(&["destinations", "publish"])).contains("replaced"));
+    known_to_have_arrived(&at).await;
+    let mut conn = at.db.pool.acquire().await.unwrap();
+    settled::store::generations::park(&mut conn, "hooks", "401 since noon").await.unwrap();
+    let reason = settled::domain::reason::Reason::DestinationParked;
+    settled::store::escalations::raise_destination(&mut conn, "hooks", reason, "hooks is parked").await.unwrap();
+    let open = "select count(*) from settled.escalations where closed_at is null";
+
+    let tested = tokio::task::block_in_place(|| at.run(&["destinations", "test", "hooks"]));
+    assert_eq!(tested.status.code(), Some(0), "{}{}", out(&tested), err(&tested));
+    assert!(out(&at.run(&["destinations", "list"])).contains("PARKED: 401 since noon"), "a test alone changes nothing");
+    assert_eq!(sqlx::query_scalar::<_, i64>(open).fetch_one(&at.db.pool).await.unwrap(), 1);
+
+    let tested = tokio::task::block_in_place(|| at.run(&["destinations", "test", "hooks", "--unpark"]));
+    assert!(out(&tested).contains("it is sent to again"), "{}{}", out(&tested), err(&tested));
+    assert!(!out(&at.run(&["destinations", "list"])).contains("PARKED"));
+    assert_eq!(sqlx::query_scalar::<_, i64>(open).fetch_one(&at.db.pool).await.unwrap(), 0);
+    let (actor, act): (String, String) = sqlx::query_as(
+        "select actor, data ->> 'act' from settled.journal where kind = 'administration' order by id desc limit 1",
+    )
+    .fetch_one(&at.db.pool)
+    .await
+    .unwrap();
+    assert!(actor.starts_with("operator:") && act == "unpark", "{actor} {act}");
+
+    at.run(&["pause", "--all", "--reason", "stock-taking"]);
+    assert!(out(&at.run(&["destinations", "list"])).contains("PAUSED: everything: stock-taking"));
+}
+
+/// A send of the generation in force that arrived an hour ago.
+async fn known_to_have_arrived(at: &Installed) {
+    sqlx::query(
+        "insert into settled.witnesses (destination, generation, intent_id, started_at, ended_at, key, reference, occurrence, recipient)
+         select d.name, d.generation, i.id, now() - interval '1 hour', now() - interval '1 hour', repeat('a', 32), 'inv-1', 1, ''
+           from settled.destinations d, settled.intents i",
+    )
+    .execute(&at.db.pool)
+    .await
+    .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -32,6 +32,14 @@ channel = "webhook"
 webhook = { url = "https://example.test/" }
 "#;
 
+const COUNTER: &str = r#"
+[destinations.compensate]
+destination = "refunds"
+reference = "REFUND-{reference}"
+payload = { undo = "{reference}" }
+reason = "asks for the money back"
+"#;
+
 fn read(text: &str, environment: &[(&str, &str)]) -> Result<Settings, Vec<ConfigError>> {
     let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let settings = parse_text("settled.toml", text, environment).map_err(|errors| errors.0)?;
@@ -45,7 +53,16 @@ fn the_example_file_is_read_and_keeps_every_rule() {
     let settings = parse(&path, std::iter::empty()).unwrap();
     assert_eq!(rules::broken(&settings, "example"), []);
     let channels: Vec<&str> = settings.destinations.iter().map(|d| d.channel.as_str()).collect();
-    assert_eq!(channels, ["webhook", "smtp", "sms"]);
+    assert_eq!(channels, ["webhook", "smtp", "sms", "webhook", "webhook"]);
+}
+
+#[test]
+fn a_counter_action_through_another_destination_is_told_in_words() {
+    let refunds = WEBHOOK.replace("hooks", "refunds") + "in_doubt = \"person\"\n";
+    let text = format!("{LEAST}{WEBHOOK}in_doubt = \"compensate\"\n{COUNTER}{refunds}");
+    let settings = read(&text, &[]).unwrap();
+    let told = check::doubt_in_words(&settings.destinations[0]);
+    assert_eq!(told, "a person decides, and may agree to the counter-action through refunds: asks for the money back");
 }
 
 /// Points every reference to a secret, and the file of roots, to files that are there.
@@ -111,6 +128,11 @@ fn every_refusal_names_file_key_and_rule() {
         (with(&format!("{WEBHOOK}in_doubt = \"compensate\"\n")), "destinations[0].in_doubt", "counter-action"),
         (with(&format!("{WEBHOOK}{look_up}")), "destinations[0].look_up", "lag has no default"),
         (
+            with(&format!("{WEBHOOK}{look_up}lag = \"0s\"\n")),
+            "destinations[0].look_up.lag",
+            "nothing could be sent on it",
+        ),
+        (
             with(&format!("{WEBHOOK}{look_up}lag = \"71h59m\"\n")),
             "destinations[0].look_up.horizon",
             "must be longer than lease + lag + spacing",
@@ -142,6 +164,30 @@ fn every_refusal_names_file_key_and_rule() {
             errors.iter().any(|e| e.file == "settled.toml" && e.key == key && e.rule.contains(rule)),
             "{key}: {rule}\n{errors:#?}"
         );
+    }
+}
+
+#[test]
+fn a_counter_action_that_cannot_be_taken_is_refused() {
+    for (text, key, rule) in [
+        (
+            format!("{WEBHOOK}in_doubt = \"person\"\n{COUNTER}"),
+            "destinations[0].compensate",
+            "only where in_doubt = \"compensate\"",
+        ),
+        (
+            format!("{WEBHOOK}in_doubt = \"compensate\"\n{COUNTER}"),
+            "destinations[0].compensate.destination",
+            "must be the name of another destination",
+        ),
+        (
+            format!("{WEBHOOK}in_doubt = \"compensate\"\n{COUNTER}").replace("-{reference}", ""),
+            "destinations[0].compensate.reference",
+            "must contain {reference}",
+        ),
+    ] {
+        let errors = read(&format!("{LEAST}{text}"), &[]).unwrap_err();
+        assert!(errors.iter().any(|e| e.key == key && e.rule.contains(rule)), "{key}: {rule}\n{errors:#?}");
     }
 }
 
@@ -224,6 +270,21 @@ fn check_prints_lease_attempts_and_who_repeats_for_every_destination() {
     assert!(lines[0].contains("worst send 1m 50s, lease 2m; attempts 5"), "{lines:?}");
     assert!(lines[0].ends_with("client retries: none"), "{lines:?}");
     assert_eq!(lines[1], "in doubt: closed as perhaps sent, counted, never sent again");
+}
+
+#[test]
+fn check_warns_of_proofs_that_go_stale_before_the_dispatcher_looks() {
+    let warned = |lag: &str, poll: &str| {
+        let look_up =
+            format!("[destinations.look_up]\nkind = \"imap\"\nhorizon = \"72h\"\nimap = {{}}\nlag = \"{lag}\"\n");
+        let text = format!("{LEAST}[dispatcher]\npoll_max = \"{poll}\"\n{WEBHOOK}{look_up}");
+        let settings = read(&text, &[]).unwrap();
+        let report = check::run(&settings, "x", &|_| Vec::new());
+        report.lines.iter().any(|l| l.level == check::Level::Warning && l.text.contains("most go stale"))
+    };
+    assert!(warned("1s", "800ms"), "usable for 750 ms");
+    assert!(!warned("1s", "500ms"));
+    assert!(!warned("1h", "10s"));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use settled::{
     api::{self, AppState},
     clock::{Clock, SystemClock},
     config::retention::Windows,
+    engine::fleet::Fleet,
     lifecycle::Shutdown,
     store::tokens::{self, Kind, NewToken},
     telemetry::{metrics::Metrics, progress::Progress},
@@ -62,6 +63,13 @@ impl Answer {
 impl Api {
     pub(super) async fn new() -> Self {
         Self::with_clock(Arc::new(SystemClock)).await
+    }
+
+    /// With (no) destinations served, so that people can act.
+    pub(super) async fn with_fleet() -> Self {
+        let Self { db, state, .. } = Self::new().await;
+        let state = state.with_fleet(Arc::new(Fleet::new(Vec::new(), Box::new(|_| Ok(None)))));
+        Self { router: api::router(state.clone()), state, db }
     }
 
     pub(super) async fn with_clock(clock: Arc<dyn Clock>) -> Self {

@@ -6,4 +6,6 @@ mod config;
 mod http;
 mod http_support;
 mod reading;
+mod starting;
 mod tokens;
+mod unserved;
