@@ -352,6 +352,7 @@ pub(super) async fn send(sending: &Sending, served: &Served, claim: Claim, slot:
                 attempt: outgoing.attempt,
                 token,
                 passed: Passed::default(),
+                acts_on_halves: served.channel.acts_on_halves(),
             });
             let digest = prepared.digest.to_vec();
             let ended = tokio::select! {

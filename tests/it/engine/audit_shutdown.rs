@@ -10,7 +10,13 @@ use std::{
 };
 
 use settled::{
-    clock::SystemClock, config::load::parse_text, daemon, demo::fakes::webhook::Webhook, lifecycle::Shutdown,
+    clock::SystemClock,
+    config::load::parse_text,
+    daemon,
+    demo::fakes::webhook::Webhook,
+    domain::gate::Gate,
+    engine::self_stop::{Allowance, Passed, SelfStop},
+    lifecycle::Shutdown,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -18,7 +24,11 @@ use tokio::{
 };
 
 use super::doubt::PAYLOAD;
-use crate::support::{db::Database, fragments::mute_webhook, world::World};
+use crate::support::{
+    db::Database,
+    fragments::mute_webhook,
+    world::{World, destination},
+};
 
 /// A way to Postgres that can fall silent: connections stay open, and nothing comes through.
 async fn way_to(postgres: String) -> (SocketAddr, Arc<AtomicBool>) {
@@ -85,6 +95,30 @@ webhook = {{ url = "https://example.test/" }}
     let ended = tokio::time::timeout(Duration::from_secs(35), stopping).await;
     assert!(ended.is_ok(), "it waits for Postgres for ever");
     std::fs::remove_file(secret).unwrap();
+}
+
+#[tokio::test]
+async fn half_a_request_in_mid_send_is_no_proof_where_the_downstream_acts_on_halves() {
+    let receiver = Webhook::start().await.unwrap();
+    for acts in [false, true] {
+        let text = mute_webhook("erp", &receiver, "in_doubt = \"person\"");
+        let text = text.replace("[webhook]", &format!("[webhook]\nreply = {{ incomplete_is_not_sent = {} }}", !acts));
+        let served = daemon::build(&destination(&text)).unwrap();
+        let clock = Arc::new(SystemClock);
+        let gate = SelfStop {
+            allowance: Allowance::before_claim(&*clock, Duration::from_secs(60)),
+            clock,
+            pool: sqlx::PgPool::connect_lazy("postgres://127.0.0.1:1/nobody").unwrap(),
+            intent_id: uuid::Uuid::nil(),
+            attempt: 1,
+            token: uuid::Uuid::nil(),
+            passed: Passed::default(),
+            acts_on_halves: served.channel.acts_on_halves(),
+        };
+        assert!(gate.interrupted().outcome.is_hard_negative(), "nothing was written");
+        gate.wrote(10);
+        assert_eq!(gate.interrupted().outcome.is_hard_negative(), !acts);
+    }
 }
 
 #[tokio::test]
