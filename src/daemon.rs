@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::{
     api, channels,
     clock::Clock,
-    config::{Settings, destination::Destination, retention::Windows},
+    config::{Settings, check, destination::Destination, retention::Windows},
     domain::key::Keyring,
     engine::{
         decider::Decider,
@@ -352,7 +352,8 @@ async fn own(conn: &mut PgConnection, settings: &Settings) -> anyhow::Result<()>
     let expected = store::migrations::expected();
     let found = store::migrations::version(conn).await?;
     if found != Some(expected) {
-        bail!("the database is at version {found:?}, this build needs {expected}; run `settled migrate`");
+        let found = found.map_or_else(|| "holds no ledger".to_owned(), |version| format!("is at version {version}"));
+        bail!("the database {found}, this build needs version {expected}; run `settled migrate`");
     }
     match store::instance::belongs(conn, &settings.instance.name, &settings.instance.region).await? {
         Belongs::Here => {}
@@ -374,7 +375,11 @@ async fn fleet(conn: &mut PgConnection, settings: &Settings) -> anyhow::Result<F
             asked_by_key: ready.look_up.as_ref().is_some_and(|l| l.abilities().shows_key),
         };
         match store::destinations::publish(conn, publication).await? {
-            Published::New | Published::Replaced | Published::Unchanged => served.push(ready),
+            Published::New | Published::Replaced | Published::Unchanged => {
+                let (limits, in_doubt) = (check::effective(config), check::doubt_in_words(config));
+                tracing::info!(destination = %config.name, generation = %ready.generation, limits, in_doubt, "served");
+                served.push(ready);
+            }
             Published::Older { held } => {
                 tracing::warn!(destination = %config.name, held, "a higher revision is published; it is not served here");
             }

@@ -17,6 +17,7 @@ use super::{
     problem::{Kind as ProblemKind, Problem},
 };
 use crate::store::{
+    destinations,
     pauses::{self, Scope},
     tokens::Principal,
 };
@@ -76,6 +77,12 @@ pub(super) async fn add(
         return Err(Problem::field(ProblemKind::Invalid, "reason", "must say why"));
     }
     let mut conn = state.pool.acquire().await?;
+    if let Scope::Destination(name) = &scope
+        && !destinations::list(&mut conn).await?.iter().any(|d| d.name == *name)
+    {
+        let words = format!("destination {name} is not published; nothing was paused");
+        return Err(Problem::new(ProblemKind::NotFound, words));
+    }
     let new = pauses::add(&mut conn, &scope, named.reason.trim(), &person.actor()).await?;
     tracing::info!(act = "pause", actor = %person.actor(), scope = ?scope, new, "act");
     state.metrics.act("pause", if new { "applied" } else { "unchanged" });

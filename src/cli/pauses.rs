@@ -7,7 +7,10 @@ use super::{
     context::Context,
     exit::{Exit, Failure},
 };
-use crate::store::pauses::{self, Scope};
+use crate::store::{
+    destinations,
+    pauses::{self, Scope},
+};
 
 pub(super) async fn pause(context: &Context, scope: &Named, reason: &str) -> Result<Exit, Failure> {
     if reason.trim().is_empty() {
@@ -15,8 +18,13 @@ pub(super) async fn pause(context: &Context, scope: &Named, reason: &str) -> Res
     }
     let scope = scope_of(scope)?;
     let mut conn = context.connect().await?;
+    if let Scope::Destination(name) = &scope
+        && !destinations::list(&mut conn).await?.iter().any(|d| d.name == *name)
+    {
+        return Err(Failure::new(Exit::NotFound, format!("destination {name} is not published; nothing was paused")));
+    }
     let new = pauses::add(&mut conn, &scope, reason.trim(), &Context::actor()).await?;
-    let words = if new { "paused" } else { "was paused already" };
+    let words = if new { "paused" } else { "was paused already; the first reason stays" };
     tell(context, &scope, words)
 }
 

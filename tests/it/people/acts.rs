@@ -78,7 +78,7 @@ async fn what_its_producer_cancelled_stays_cancelled_whatever_people_say_about_i
     let ledger = Ledger::new().await;
     let id = ledger.enqueue("INV-1").await;
     let mut conn = ledger.pool().acquire().await.unwrap();
-    settled::store::requests::cancel(&mut conn, id, "not wanted", Some("acme"), Some("tests")).await.unwrap();
+    settled::store::requests::cancel(&mut conn, id, "not wanted", Some("acme"), Some("producer:tests")).await.unwrap();
     drop(conn);
     assert_eq!(ledger.fold_state(id).await, State::Cancelled);
     does(&ledger, &ada(), id, "comment").await;
