@@ -88,7 +88,7 @@ async fn the_decider_applies_the_decisions_about_others() {
         ids.push(id);
     }
     unreadable(&world, ids[0]).await;
-    let _told = world.decider.step().await;
+    let _told = world.decider().step().await;
     assert_eq!(world.state(ids[0]).await, "failed");
     assert_eq!(world.state(ids[1]).await, "pending");
 }
@@ -133,6 +133,7 @@ async fn the_recorder_writes_the_results_of_the_others() {
         world.clock.clone(),
         world.worker,
         Arc::new(Notify::new()),
+        std::sync::Arc::default(),
         Metrics::new(),
     );
     let running = tokio::spawn(recorder.run(inbox));
