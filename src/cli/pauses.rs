@@ -10,12 +10,10 @@ use super::{
 use crate::store::pauses::{self, Scope};
 
 pub(super) async fn pause(context: &Context, scope: &Named, reason: &str) -> Result<Exit, Failure> {
-    if reason.trim().is_empty() {
-        return Err(Failure::new(Exit::Invalid, "--reason: must say why"));
-    }
     let scope = scope_of(scope)?;
+    let reason = pauses::checked(&scope, reason).map_err(|refused| Failure::new(Exit::Invalid, refused.to_string()))?;
     let mut conn = context.connect().await?;
-    let new = pauses::add(&mut conn, &scope, reason.trim(), &Context::actor()).await?;
+    let new = pauses::add(&mut conn, &scope, reason, &Context::actor()).await?;
     let words = if new { "paused" } else { "was paused already" };
     tell(context, &scope, words)
 }
