@@ -63,13 +63,18 @@ pub struct Daemon {
     worker: Uuid,
 }
 
-/// Connection options for the daemon's pool: plans that keep using the indexes whatever the size of the backlog.
+/// Connection options for the daemon's pool: plans that keep using the indexes whatever the size of the backlog, and the
+/// isolation that the moves are made for (lock a row, then read its evidence), whatever the default of the database is.
 ///
 /// # Errors
 /// When the URL cannot be read.
 pub fn connect_options(url: &str) -> anyhow::Result<PgConnectOptions> {
     let options = PgConnectOptions::from_str(url).context("database.url")?;
-    Ok(options.application_name("settled").options([("plan_cache_mode", "force_generic_plan"), ("jit", "off")]))
+    Ok(options.application_name("settled").options([
+        ("plan_cache_mode", "force_generic_plan"),
+        ("jit", "off"),
+        ("default_transaction_isolation", "read committed"),
+    ]))
 }
 
 /// Runs until the shutdown is over. `migrate` brings the database to this version first.
