@@ -451,6 +451,9 @@ begin
     if not settled.is_owner() or options - array['tenant', 'actor'] <> '{}' then
       raise exception using errcode = 'ST403', message = 'options tenant and actor are for the owner of the ledger, others are unknown';
     end if;
+    if options ->> 'actor' !~ '^[a-z]+:[^\u0001-\u001f\u007f]{1,200}$' then
+      perform settled.invalid('/actor', 'charset', 'must say what acts and who, such as producer:shop');
+    end if;
     named_tenant := options ->> 'tenant';
     actor := coalesce(options ->> 'actor', actor);
   end if;

@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::{
     api, channels,
     clock::Clock,
-    config::{Settings, destination::Destination, retention::Windows},
+    config::{Settings, check, destination::Destination, retention::Windows},
     domain::key::Keyring,
     engine::{
         decider::Decider,
@@ -43,6 +43,8 @@ use crate::{
 
 /// Results that may wait to be written before claiming stops.
 const UNWRITTEN: usize = 1024;
+/// What the end waits for each of its last steps.
+const PARTING: Duration = Duration::from_secs(5);
 /// How long before a deadline people are told.
 const DEADLINE_NEAR: Duration = Duration::from_secs(15 * 60);
 
@@ -74,6 +76,9 @@ pub fn connect_options(url: &str) -> anyhow::Result<PgConnectOptions> {
         ("plan_cache_mode", "force_generic_plan"),
         ("jit", "off"),
         ("default_transaction_isolation", "read committed"),
+        // A row that somebody holds must not stop a loop; the transaction of a machine that is gone must not hold one.
+        ("lock_timeout", "5s"),
+        ("idle_in_transaction_session_timeout", "60s"),
     ]))
 }
 
@@ -286,22 +291,20 @@ impl House {
 
 impl Daemon {
     /// Stops claiming, lets running sends finish inside the limit, writes the rest as unknown with its evidence.
+    ///
+    /// Ends whatever Postgres does: a loop that waits for an answer that never comes counts as a send that did not finish.
     pub async fn stop(self) {
         self.shutdown.begin();
-        for task in self.loops {
-            // A loop that panicked has nothing left to stop.
-            let _ended = task.await;
-        }
         self.sends.close();
         let drained = tokio::select! {
-            () = self.sends.wait() => true,
+            () = finished(self.loops, &self.sends) => true,
             () = tokio::time::sleep(self.drain) => false,
             () = self.shutdown.hurried() => false,
         };
         if !drained {
             tracing::warn!(open = self.sends.len(), "sends that did not finish are written as unknown");
             self.hard_stop.cancel();
-            self.sends.wait().await;
+            let _still_open = tokio::time::timeout(PARTING, self.sends.wait()).await;
         }
         // The last sender is gone with the last send; the recorder ends when everything is written.
         let written = tokio::time::timeout(Duration::from_secs(10), self.recorder).await;
@@ -309,16 +312,29 @@ impl Daemon {
             tracing::error!("results could not be written before the end; their leases will tell");
         }
         self.shutdown.hurry();
-        let _ended = self.api.await;
+        let _ended = tokio::time::timeout(PARTING, self.api).await;
         self.heartbeat.abort();
-        if let Ok(mut conn) = self.pool.acquire().await
-            && let Err(error) = store::workers::stop(&mut conn, self.worker).await
-        {
-            tracing::warn!(%error, "the worker could not be signed off");
+        let signed_off = async {
+            let mut conn = self.pool.acquire().await?;
+            store::workers::stop(&mut conn, self.worker).await
+        };
+        match tokio::time::timeout(PARTING, signed_off).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the worker could not be signed off"),
+            Err(_elapsed) => tracing::warn!("the worker could not be signed off: the database does not answer"),
         }
-        self.pool.close().await;
+        let _in_order = tokio::time::timeout(PARTING, self.pool.close()).await;
         tracing::info!("settled is down");
     }
+}
+
+/// All loops have ended, and then all sends.
+async fn finished(loops: Vec<JoinHandle<()>>, sends: &TaskTracker) {
+    for task in loops {
+        // A loop that panicked has nothing left to stop.
+        let _ended = task.await;
+    }
+    sends.wait().await;
 }
 
 fn keyring(settings: &Settings) -> anyhow::Result<Keyring> {
@@ -338,7 +354,8 @@ async fn own(conn: &mut PgConnection, settings: &Settings) -> anyhow::Result<()>
     let expected = store::migrations::expected();
     let found = store::migrations::version(conn).await?;
     if found != Some(expected) {
-        bail!("the database is at version {found:?}, this build needs {expected}; run `settled migrate`");
+        let found = found.map_or_else(|| "holds no ledger".to_owned(), |version| format!("is at version {version}"));
+        bail!("the database {found}, this build needs version {expected}; run `settled migrate`");
     }
     match store::instance::belongs(conn, &settings.instance.name, &settings.instance.region).await? {
         Belongs::Here => {}
@@ -360,7 +377,11 @@ async fn fleet(conn: &mut PgConnection, settings: &Settings) -> anyhow::Result<F
             asked_by_key: ready.look_up.as_ref().is_some_and(|l| l.abilities().shows_key),
         };
         match store::destinations::publish(conn, publication).await? {
-            Published::New | Published::Replaced | Published::Unchanged => served.push(ready),
+            Published::New | Published::Replaced | Published::Unchanged => {
+                let (limits, in_doubt) = (check::effective(config), check::doubt_in_words(config));
+                tracing::info!(destination = %config.name, generation = %ready.generation, limits, in_doubt, "served");
+                served.push(ready);
+            }
             Published::Older { held } => {
                 tracing::warn!(destination = %config.name, held, "a higher revision is published; it is not served here");
             }

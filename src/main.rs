@@ -44,7 +44,10 @@ async fn main() -> ExitCode {
 }
 
 async fn serve(cli: &cli::Cli, migrate: bool) -> anyhow::Result<()> {
-    let settings = config::load(&cli.config_path())?;
+    let mut settings = config::load(&cli.config_path())?;
+    if let Some(url) = &cli.database_url {
+        settings.database.use_url(url);
+    }
     telemetry::init(&settings.telemetry)?;
     let shutdown = Shutdown::new();
     let _signals = shutdown.on_signals()?;

@@ -17,6 +17,7 @@ use super::{
     problem::{Kind as ProblemKind, Problem},
 };
 use crate::store::{
+    destinations,
     pauses::{self, Pause, Scope},
     tokens::Principal,
 };
@@ -83,6 +84,12 @@ pub(super) async fn add(
     let reason = pauses::checked(&scope, &named.reason)
         .map_err(|refused| Problem::field(ProblemKind::Invalid, refused.field, refused.rule))?;
     let mut conn = state.pool.acquire().await?;
+    if let Scope::Destination(name) = &scope
+        && !destinations::list(&mut conn).await?.iter().any(|d| d.name == *name)
+    {
+        let words = format!("destination {name} is not published; nothing was paused");
+        return Err(Problem::new(ProblemKind::NotFound, words));
+    }
     let new = pauses::add(&mut conn, &scope, reason, &person.actor()).await?;
     tracing::info!(act = "pause", actor = %person.actor(), scope = ?scope, new, "act");
     state.metrics.act("pause", if new { "applied" } else { "unchanged" });

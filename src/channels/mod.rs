@@ -50,6 +50,11 @@ pub trait Channel: Send + Sync {
     /// [`Unsupported`] names the field and the rule.
     fn prepare(&self, outgoing: &Outgoing) -> Result<Prepared, Unsupported>;
 
+    /// The downstream may act on a request that stayed incomplete, so that half of one proves nothing.
+    fn acts_on_halves(&self) -> bool {
+        false
+    }
+
     /// Hands it over once. No retry, no redirect, no pool replay. Obeys the gate at every write and before the last bytes.
     fn send<'a>(&'a self, prepared: Prepared, outgoing: &'a Outgoing, gate: Arc<dyn Gate>) -> BoxFuture<'a, Ended>;
 }

@@ -170,6 +170,10 @@ impl Channel for Webhook {
         Ok(Prepared { digest: digest(&request), wire: Wire::Http(request) })
     }
 
+    fn acts_on_halves(&self) -> bool {
+        !self.reply.incomplete_is_not_sent
+    }
+
     fn send<'a>(&'a self, prepared: Prepared, outgoing: &'a Outgoing, gate: Arc<dyn Gate>) -> BoxFuture<'a, Ended> {
         Box::pin(async move {
             let now = unix_seconds();

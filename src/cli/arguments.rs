@@ -10,13 +10,20 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 #[command(name = "settled", version, about, disable_help_subcommand = true)]
 pub struct Cli {
     /// Configuration file [default: ./settled.toml, then /etc/settled/settled.toml]
-    #[arg(long, global = true, env = "SETTLED_CONFIG", value_name = "FILE")]
+    #[arg(long, global = true, help_heading = "Everywhere", env = "SETTLED_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Postgres URL, instead of the one in the configuration
-    #[arg(long, global = true, env = "SETTLED_DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Everywhere",
+        env = "SETTLED_DATABASE_URL",
+        value_name = "URL",
+        hide_env_values = true
+    )]
     pub database_url: Option<String>,
     /// Machine-readable output: one JSON value, or one object a line for lists
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Everywhere")]
     pub json: bool,
     /// What to do
     #[command(subcommand)]
@@ -244,7 +251,7 @@ pub enum Destinations {
         #[arg(long)]
         unpark: bool,
     },
-    /// Ask for one reference, without touching any intent
+    /// Ask about one intent, without touching it
     Ask {
         /// Name
         destination: String,

@@ -187,7 +187,6 @@ fn answer(context: &Context, asked: &Enqueue, receipt: &Value) -> Result<Exit, F
     Ok(Exit::Ok)
 }
 
-/// The body of a 2xx answer, or the failure that a problem means.
 /// The body of a good answer; a problem as the failure that it means.
 pub(super) fn ok(reply: &Reply) -> Result<Value, Failure> {
     let body: Value = serde_json::from_slice(&reply.body).unwrap_or(Value::Null);
@@ -197,13 +196,13 @@ pub(super) fn ok(reply: &Reply) -> Result<Value, Failure> {
     let name = body["type"].as_str().and_then(|t| t.rsplit(':').next()).unwrap_or("");
     let exit = match name {
         "conflict" | "key_reused" => Exit::Conflict,
-        "ended_without_effect" | "expired" | "too_late" => Exit::Ended,
+        "ended_without_effect" | "expired" => Exit::Ended,
         "rival_open" => Exit::TryLater,
         "unavailable" => Exit::Unavailable,
         "unauthenticated" | "forbidden" => Exit::Denied,
         "not_found" => Exit::NotFound,
         "stale" => Exit::Stale,
-        "not_possible" => Exit::NotPossible,
+        "not_possible" | "too_late" => Exit::NotPossible,
         "malformed" | "invalid" | "incomplete" | "identity_required" | "too_large" => Exit::Invalid,
         _ => Exit::Failed,
     };
@@ -226,10 +225,8 @@ fn refused(error: EnqueueError) -> Failure {
         EnqueueError::NotAllowed(_) => Exit::Denied,
         EnqueueError::NotFound(_) => Exit::NotFound,
         EnqueueError::Conflict { .. } => Exit::Conflict,
-        EnqueueError::Expired(_)
-        | EnqueueError::EndedWithoutEffect(_)
-        | EnqueueError::EffectHeld(_)
-        | EnqueueError::TooLate { .. } => Exit::Ended,
+        EnqueueError::Expired(_) | EnqueueError::EndedWithoutEffect(_) | EnqueueError::EffectHeld(_) => Exit::Ended,
+        EnqueueError::TooLate { .. } => Exit::NotPossible,
         EnqueueError::RivalOpen(_) => Exit::TryLater,
         EnqueueError::Database(_) if error.is_serialization() => Exit::TryLater,
         EnqueueError::Database(_) => Exit::Failed,

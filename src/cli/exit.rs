@@ -60,7 +60,7 @@ impl Failure {
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
-        let error = error.into();
+        let error: anyhow::Error = error.into();
         let config = error
             .chain()
             .any(|cause| cause.is::<ConfigErrors>() || cause.is::<SecretError>() || cause.is::<KeyError>());
@@ -69,6 +69,12 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
         } else {
             error.chain().find_map(|cause| cause.downcast_ref::<sqlx::Error>()).map_or(Exit::Failed, of_database)
         };
+        if lacks_ledger(&error) {
+            return Self {
+                exit,
+                error: error.context("the database holds no ledger of this version; run `settled migrate`"),
+            };
+        }
         Self { exit, error }
     }
 }
@@ -86,4 +92,12 @@ fn of_database(error: &sqlx::Error) -> Exit {
     } else {
         Exit::Failed
     }
+}
+
+/// The schema, or a table or function of it, is not there.
+fn lacks_ledger(error: &anyhow::Error) -> bool {
+    error.chain().find_map(|cause| cause.downcast_ref::<sqlx::Error>()).is_some_and(|error| {
+        let code = error.as_database_error().and_then(|e| e.code());
+        matches!(code.as_deref(), Some("42P01" | "42883" | "3F000"))
+    })
 }

@@ -52,11 +52,20 @@ impl Output {
 
 /// An error and its causes, on stderr.
 pub(super) fn complain(error: &anyhow::Error) {
-    let mut text = format!("settled: {error}\n");
-    for cause in error.chain().skip(1) {
-        text.push_str(&format!("  because: {cause}\n"));
+    let _ = std::io::stderr().lock().write_all(shown(&complaint(error)).as_bytes());
+}
+
+/// A cause that the line before has said already is left out: many errors hold the text of their cause.
+fn complaint(error: &anyhow::Error) -> String {
+    let mut said = error.to_string();
+    let mut text = format!("settled: {said}\n");
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !said.contains(&cause) {
+            text.push_str(&format!("  because: {cause}\n"));
+            said = cause;
+        }
     }
-    let _ = std::io::stderr().lock().write_all(shown(&text).as_bytes());
+    text
 }
 
 /// JSON in one line. What a terminal would obey is escaped; it can stand in strings only, and means the same.
@@ -106,4 +115,17 @@ fn table(head: &[&str], rows: &[Vec<String>]) -> String {
         text.push_str(&line(&mut row.iter().map(String::as_str)));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::complaint;
+
+    #[test]
+    fn a_cause_that_was_said_already_is_not_said_again() {
+        let refused = std::io::Error::other("connection refused");
+        let told =
+            anyhow::Error::new(refused).context("connect: connection refused").context("the database cannot be used");
+        assert_eq!(complaint(&told), "settled: the database cannot be used\n  because: connect: connection refused\n");
+    }
 }

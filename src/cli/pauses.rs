@@ -7,14 +7,22 @@ use super::{
     context::Context,
     exit::{Exit, Failure},
 };
-use crate::store::pauses::{self, Scope};
+use crate::store::{
+    destinations,
+    pauses::{self, Scope},
+};
 
 pub(super) async fn pause(context: &Context, scope: &Named, reason: &str) -> Result<Exit, Failure> {
     let scope = scope_of(scope)?;
     let reason = pauses::checked(&scope, reason).map_err(|refused| Failure::new(Exit::Invalid, refused.to_string()))?;
     let mut conn = context.connect().await?;
+    if let Scope::Destination(name) = &scope
+        && !destinations::list(&mut conn).await?.iter().any(|d| d.name == *name)
+    {
+        return Err(Failure::new(Exit::NotFound, format!("destination {name} is not published; nothing was paused")));
+    }
     let new = pauses::add(&mut conn, &scope, reason, &Context::actor()).await?;
-    let words = if new { "paused" } else { "was paused already" };
+    let words = if new { "paused" } else { "was paused already; the first reason stays" };
     tell(context, &scope, words)
 }
 

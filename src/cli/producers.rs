@@ -13,10 +13,16 @@ pub(super) async fn run(context: &Context, which: &Producers) -> Result<Exit, Fa
     let mut conn = context.connect().await?;
     match which {
         Producers::Grant { role, tenant, destinations } => {
-            let new = producers::grant(&mut conn, role, tenant).await?;
+            let new = producers::grant(&mut conn, role, tenant)
+                .await
+                .map_err(|e| absent(e, "42704", || format!("there is no database role {role}; make it first")))?;
             let mut granted = Vec::new();
             for destination in destinations {
-                if producers::grant_destination(&mut conn, tenant, destination).await? {
+                let unpublished = || format!("destination {destination} is not published");
+                if producers::grant_destination(&mut conn, tenant, destination)
+                    .await
+                    .map_err(|e| absent(e, "23503", unpublished))?
+                {
                     granted.push(destination.clone());
                 }
             }
@@ -63,4 +69,12 @@ pub(super) async fn run(context: &Context, which: &Producers) -> Result<Exit, Fa
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Something that a grant names is not there: said in words, where Postgres answers with this code.
+fn absent(error: sqlx::Error, code: &str, words: impl FnOnce() -> String) -> Failure {
+    match error.as_database_error().and_then(|e| e.code()).as_deref() == Some(code) {
+        true => Failure::new(Exit::NotFound, words()),
+        false => error.into(),
+    }
 }

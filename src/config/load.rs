@@ -44,7 +44,9 @@ impl std::error::Error for ConfigErrors {}
 /// Where the configuration is looked for when no path is given.
 pub fn default_path() -> PathBuf {
     let here = PathBuf::from("settled.toml");
-    if here.exists() { here } else { PathBuf::from("/etc/settled/settled.toml") }
+    let of_the_machine = PathBuf::from("/etc/settled/settled.toml");
+    // Where neither is there, the complaint names the one that a person would write first.
+    if here.exists() || !of_the_machine.exists() { here } else { of_the_machine }
 }
 
 /// Reads the file and the environment of this process, and applies every rule.

@@ -81,6 +81,13 @@ pub struct Database {
 }
 
 impl Database {
+    /// Takes this URL in place of everything that was configured; for the command line, as it counts for every command.
+    pub fn use_url(&mut self, url: &str) {
+        self.url = Some(SecretString::from(url));
+        self.migrate_url = None;
+        self.migrate_url_file = None;
+    }
+
     /// The URL for everything but migrations.
     ///
     /// # Errors

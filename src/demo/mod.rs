@@ -55,7 +55,11 @@ async fn play(arguments: Arguments) -> anyhow::Result<i32> {
     let sum = sum::sum(&house).await?;
     tell.says("");
     tell.says(&sum.table());
-    how_to_decide(&house, &tell).await?;
+    if arguments.once {
+        tell.says("\nWithout --once all of this runs on, and the last one is yours to decide.");
+    } else {
+        how_to_decide(&house, &tell).await?;
+    }
     if arguments.keep {
         tell.says(&format!("Kept: {} and {}", house.directory().display(), house.database()));
     }

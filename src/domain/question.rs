@@ -102,6 +102,40 @@ pub struct Answer {
     pub query: String,
 }
 
+impl Answer {
+    /// Control characters in what the downstream said become U+FFFD: a U+0000 could be stored neither as text nor as JSON,
+    /// and the answer would be lost. Names of ours have none, so nothing matches that did not match before.
+    #[must_use]
+    pub fn printable(mut self) -> Self {
+        for seen in &mut self.seen {
+            match seen {
+                Seen::Hits { hits } => {
+                    for hit in hits {
+                        [&mut hit.id, &mut hit.key, &mut hit.reference, &mut hit.status]
+                            .into_iter()
+                            .flatten()
+                            .for_each(clean);
+                    }
+                }
+                Seen::CannotTell { why } => clean(why),
+                Seen::Nothing => {}
+            }
+        }
+        match &mut self.account {
+            AccountSeen::Matches { identity: said } | AccountSeen::Differs { seen: said } => clean(said),
+            AccountSeen::NotChecked => {}
+        }
+        clean(&mut self.query);
+        self
+    }
+}
+
+fn clean(text: &mut String) {
+    if text.contains(char::is_control) {
+        *text = text.replace(char::is_control, "\u{fffd}");
+    }
+}
+
 /// Result of the account check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "account")]

@@ -261,13 +261,17 @@ fn said_absent(history: &History<'_>, number: i32) -> bool {
 
 /// Attempts that are ambiguous and not covered by a proof about *them* that is still valid.
 fn doubtful(history: &History<'_>) -> Vec<i32> {
-    if history.in_doubt == InDoubt::Harmless {
-        return Vec::new();
-    }
+    // Where a person decides, or nothing is ever sent again, a proof informs; it does not send.
+    let proof_suffices = match history.in_doubt {
+        InDoubt::Harmless => return Vec::new(),
+        InDoubt::Ask => true,
+        InDoubt::Person | InDoubt::AtMostOnce | InDoubt::Compensate => false,
+    };
     history
         .attempts
         .iter()
-        .filter(|a| ambiguous(a) && !said_absent(history, a.number) && !proven_absent(history, a.number))
+        .filter(|a| ambiguous(a) && !said_absent(history, a.number))
+        .filter(|a| !(proof_suffices && proven_absent(history, a.number)))
         .map(|a| a.number)
         .collect()
 }

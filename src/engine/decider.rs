@@ -19,6 +19,9 @@ use crate::{
     telemetry::metrics::Metrics,
 };
 
+/// At most so many in one step.
+const BATCH: i64 = 100;
+
 /// What a person said with *send again*.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SendAgain {
@@ -39,25 +42,46 @@ pub struct Decider {
     pub metrics: Arc<Metrics>,
 }
 
+impl Decider {
+    /// Applies one decision. False: somebody stopped or applied it meanwhile.
+    async fn bind(&self, decision: &DueDecision) -> Result<bool, StoreError> {
+        let at = self.clock.sql_now();
+        let mut tx = self.pool.begin().await?;
+        store::durable(&mut tx).await?;
+        // The intent before the decision, as whoever stops one does.
+        let Some(case) = Case::lock(&mut tx, decision.intent_id, at).await? else { return Ok(false) };
+        if !store::escalations::still_due(&mut tx, decision.id).await? {
+            return Ok(false);
+        }
+        let (result, moved) = apply(&mut tx, decision, case, &self.fleet, at).await?;
+        failpoint!("decide-before-commit");
+        tx.commit().await?;
+        if let Some(moved) = moved {
+            moved.count(&self.metrics, "person");
+        }
+        tracing::info!(intent.id = %decision.intent_id, actor = %decision.actor, result = %result, "send again");
+        Ok(true)
+    }
+}
+
 impl Step for Decider {
     const NAME: &'static str = "decider";
 
     async fn step(&mut self) -> Result<Progress, StoreError> {
+        let mut conn = self.pool.acquire().await?;
+        let due = store::escalations::decisions_due(&mut conn, self.clock.sql_now(), BATCH).await?;
+        drop(conn);
         let mut applied = 0;
         // One decision, one transaction: a decision that cannot be applied must not take others with it.
-        loop {
-            let mut tx = self.pool.begin().await?;
-            store::durable(&mut tx).await?;
-            let due = store::escalations::decisions_due(&mut tx, self.clock.sql_now(), 1).await?;
-            let Some(decision) = due.into_iter().next() else { break };
-            let (result, moved) = apply(&mut tx, &decision, &self.fleet, self.clock.sql_now()).await?;
-            failpoint!("decide-before-commit");
-            tx.commit().await?;
-            if let Some(moved) = moved {
-                moved.count(&self.metrics, "person");
+        for decision in due {
+            match self.bind(&decision).await {
+                Ok(bound) => applied += usize::from(bound),
+                Err(error) if error.is_transient() => {}
+                Err(error) if error.spares_others() => {
+                    tracing::error!(intent.id = %decision.intent_id, actor = %decision.actor, %error, "decision not applied; it will be tried again");
+                }
+                Err(error) => return Err(error),
             }
-            tracing::info!(intent.id = %decision.intent_id, actor = %decision.actor, result = %result, "send again");
-            applied += 1;
         }
         Ok(if applied == 0 { Progress::Idle } else { Progress::Worked(applied) })
     }
@@ -90,13 +114,11 @@ pub async fn hindrance(conn: &mut PgConnection, case: &Case, wish: &SendAgain) -
 async fn apply(
     conn: &mut PgConnection,
     decision: &DueDecision,
+    case: Case,
     fleet: &Fleet,
     at: Option<DateTime<Utc>>,
 ) -> Result<(String, Option<Moved>), StoreError> {
     let wish: SendAgain = serde_json::from_value(decision.detail.clone()).unwrap_or_default();
-    let Some(case) = Case::lock(conn, decision.intent_id, at).await? else {
-        return Ok(("there is no such intent".to_owned(), None));
-    };
     let now = case.intent.now;
     if let Some(why) = hindrance(conn, &case, &wish).await? {
         store::escalations::decision_applied(conn, decision.id, &why, now).await?;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sqlx::{PgConnection, PgPool};
+use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
@@ -34,6 +34,9 @@ use crate::{
     },
     telemetry::metrics::Metrics,
 };
+
+/// Until an intent that could not be claimed is tried again.
+const PUT_OFF: Duration = Duration::from_secs(60);
 
 /// What the dispatcher and the reconciler need to send.
 #[derive(Clone)]
@@ -121,7 +124,7 @@ impl Dispatcher {
         for name in due.iter().filter(|name| !stopped.contains(name)) {
             let Some(served) = s.fleet.get(name) else { continue };
             let cap = i64::from(served.config.limits.open_unknowns);
-            if served.config.look_up.is_some() && store::queue::open_unknowns(conn, name, cap).await? >= cap {
+            if store::queue::open_unknowns(conn, name, cap).await? >= cap {
                 continue;
             }
             let free = served.slots.available_permits().min(s.batch).min(s.results.capacity());
@@ -142,7 +145,7 @@ impl Dispatcher {
         let claims = self.claim(served, wanted).await?;
         let count = claims.len();
         if s.stopping.is_cancelled() {
-            self.give_back(&served.config.name, claims, "the daemon stops").await;
+            give_back(s, &served.config.name, claims, "the daemon stops").await;
             return Ok(count);
         }
         let mut permits = permits;
@@ -173,7 +176,7 @@ impl Dispatcher {
         for pick in picked {
             let mut earlier_bytes = false;
             if pick.attempt > 0 {
-                match self.proofs_hold(&mut tx, served, &pick).await? {
+                match self.proofs(&mut tx, served, &pick).await? {
                     Proofs::Hold { earlier_bytes: doubted } => earlier_bytes = doubted,
                     Proofs::Stale(moved) => {
                         went_stale.extend(moved);
@@ -188,12 +191,17 @@ impl Dispatcher {
         }
         let replay_until =
             served.config.replay.as_ref().map(|replay| after(now, replay.key_lifetime.saturating_sub(replay.margin)));
-        store::queue::open_attempts(&mut tx, &batch, s.worker, &served.generation, now, lease_until, replay_until)
-            .await?;
+        let opened =
+            store::queue::open_attempts(&mut tx, &batch, s.worker, &served.generation, now, lease_until, replay_until)
+                .await?;
+        if usize::try_from(opened).unwrap_or(0) != claims.len() {
+            // Nothing is sent without its row.
+            return Err(StoreError::Moved { what: "claim", row: batch.ids.first().copied().unwrap_or_default() });
+        }
         failpoint!("claim-before-commit");
         if let Err(error) = tx.commit().await {
             // The reply may be lost while the claim stands. Nothing was started: say so, as evidence.
-            self.give_back(&served.config.name, claims, "the reply to the claim was lost").await;
+            give_back(s, &served.config.name, claims, "the reply to the claim was lost").await;
             return Err(error.into());
         }
         failpoint!("claim-after-commit");
@@ -204,6 +212,24 @@ impl Dispatcher {
             moved.count(&s.metrics, Self::NAME);
         }
         Ok(claims)
+    }
+
+    /// Looks at the proofs of one intent; one that cannot be read or moved is put off, and the others are claimed.
+    async fn proofs(&self, tx: &mut PgConnection, served: &Served, pick: &Picked) -> Result<Proofs, StoreError> {
+        let mut inner = tx.begin().await?;
+        match self.proofs_hold(&mut inner, served, pick).await {
+            Ok(proofs) => {
+                inner.commit().await?;
+                Ok(proofs)
+            }
+            Err(error) if error.spares_others() => {
+                inner.rollback().await?;
+                tracing::error!(intent.id = %pick.id, %error, "intent not claimed; it will be tried again");
+                store::queue::put_off(tx, pick.id, after(pick.now, PUT_OFF)).await?;
+                Ok(Proofs::Stale(None))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// A second attempt needs an unexpired proof for every earlier ambiguous one; otherwise it goes back to be asked about.
@@ -269,13 +295,14 @@ impl Dispatcher {
         batch.digests.push(prepared.as_ref().map_or_else(|_| Vec::new(), |p| p.digest.to_vec()));
         Some(Claim { outgoing, token, allowance, lease_until, claimed_at: pick.now, prepared })
     }
+}
 
-    async fn give_back(&self, destination: &str, claims: Vec<Claim>, why: &str) {
-        for claim in claims {
-            let finished = Finished::not_started(destination, &claim, why);
-            if self.sending.results.send(finished).await.is_err() {
-                return;
-            }
+/// Says of claims that nothing was started: the reply to their COMMIT was lost, or the daemon stops.
+pub(super) async fn give_back(sending: &Sending, destination: &str, claims: Vec<Claim>, why: &str) {
+    for claim in claims {
+        let finished = Finished::not_started(destination, &claim, why);
+        if sending.results.send(finished).await.is_err() {
+            return;
         }
     }
 }
@@ -288,11 +315,24 @@ impl Step for Dispatcher {
         let candidates = self.candidates(&mut conn).await?;
         drop(conn);
         let mut started = 0;
+        let mut failed = None;
         for (served, wanted) in candidates {
             if self.sending.stopping.is_cancelled() {
                 break;
             }
-            started += self.claim_and_send(&served, wanted).await?;
+            match self.claim_and_send(&served, wanted).await {
+                Ok(claimed) => started += claimed,
+                Err(error) if error.spares_others() => {
+                    tracing::warn!(destination = %served.config.name, %error, "nothing claimed for this destination");
+                    failed = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(error) = failed
+            && started == 0
+        {
+            return Err(error);
         }
         Ok(if started == 0 { Progress::Idle } else { Progress::Worked(started) })
     }
@@ -312,6 +352,7 @@ pub(super) async fn send(sending: &Sending, served: &Served, claim: Claim, slot:
                 attempt: outgoing.attempt,
                 token,
                 passed: Passed::default(),
+                acts_on_halves: served.channel.acts_on_halves(),
             });
             let digest = prepared.digest.to_vec();
             let ended = tokio::select! {

@@ -88,9 +88,9 @@ pub struct Asking {
 impl Policy {
     /// Reads the policy of a configured destination.
     pub fn of(config: &Destination) -> Self {
-        let default = if config.look_up.is_some() || config.replay.is_some() { InDoubt::Ask } else { InDoubt::Person };
+        let in_doubt = config.doubt_policy();
         Self {
-            in_doubt: config.in_doubt.unwrap_or(default),
+            in_doubt,
             attempts: config.limits.attempts,
             backoff: config.limits.backoff,
             backoff_max: config.limits.backoff_max,
@@ -100,7 +100,8 @@ impl Policy {
                 spacing: look_up.spacing,
                 questions: look_up.questions,
             }),
-            replays: config.replay.is_some(),
+            // A replay sends the bytes again; where a person decides, nothing does that by itself.
+            replays: config.replay.is_some() && in_doubt == InDoubt::Ask,
         }
     }
 

@@ -90,7 +90,8 @@ fn next_question(case: &Case, folded: &Folded, policy: &Policy, cause: &Cause<'_
     }
     let now = case.intent.now;
     let doubtful = folded.doubtful.first().and_then(|n| case.attempt(*n)).or_else(|| case.attempts.last())?;
-    if policy.replays && doubtful.replay_until.is_some_and(|until| until > now) && !poisoned(case) {
+    let expired = case.intent.deadline.is_some_and(|deadline| deadline <= now);
+    if policy.replays && !expired && doubtful.replay_until.is_some_and(|until| until > now) && !poisoned(case) {
         return Some(cause.ask_at.unwrap_or(now));
     }
     let asking = policy.asking.as_ref()?;

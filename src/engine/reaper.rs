@@ -58,6 +58,9 @@ impl Step for Reaper {
                 Ok(true) => reaped += 1,
                 Ok(false) => {}
                 Err(error) if error.is_transient() => {}
+                Err(error) if error.spares_others() => {
+                    tracing::error!(intent.id = %attempt.intent_id, attempt = attempt.number, %error, "attempt not reaped; it will be tried again");
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -5,7 +5,10 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use sqlx::{PgConnection, PgPool};
-use tokio::sync::{Notify, mpsc};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::Instant,
+};
 use uuid::Uuid;
 
 use super::{
@@ -112,6 +115,9 @@ pub struct Recorder {
 const GATHER: Duration = Duration::from_millis(3);
 /// How many at most.
 const BATCH: usize = 256;
+/// Until a failed write is tried again, at first and at most.
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+const LAST_RETRY: Duration = Duration::from_secs(5);
 /// One witness per destination in this time.
 const WITNESS_EVERY: Duration = Duration::from_millis(500);
 
@@ -130,27 +136,46 @@ impl Recorder {
     }
 
     /// Writes until every sender is gone. A failing write is tried again: what is in hand must not be lost while the
-    /// process lives.
+    /// process lives. It does not hold up the results behind it, until a whole batch has failed: then nothing more is
+    /// taken, and a full channel stops the claiming.
     pub async fn run(mut self, mut results: mpsc::Receiver<Finished>) {
-        let mut batch = Vec::new();
-        while results.recv_many(&mut batch, BATCH).await > 0 {
-            if batch.len() < BATCH && !batch.iter().any(|f| f.urgent) {
-                tokio::time::sleep(GATHER).await;
-                while batch.len() < BATCH
-                    && let Ok(more) = results.try_recv()
-                {
-                    batch.push(more);
-                }
+        let mut left: Vec<Finished> = Vec::new();
+        let mut wait = FIRST_RETRY;
+        let mut retry_at = Instant::now();
+        let mut open = true;
+        while open || !left.is_empty() {
+            let mut batch = Vec::new();
+            tokio::select! {
+                taken = results.recv_many(&mut batch, BATCH), if open && left.len() < BATCH => open = taken > 0,
+                () = tokio::time::sleep_until(retry_at), if !left.is_empty() => {}
             }
-            let mut wait = Duration::from_millis(50);
-            while !batch.is_empty() {
-                batch = self.write(batch).await;
-                if !batch.is_empty() {
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(Duration::from_secs(5));
+            if !batch.is_empty() {
+                self.gather(&mut batch, &mut results).await;
+                if left.is_empty() {
+                    wait = FIRST_RETRY;
+                    retry_at = Instant::now() + wait;
                 }
+                left.extend(self.write(batch).await);
+            }
+            if !left.is_empty() && Instant::now() >= retry_at {
+                left = self.write(left).await;
+                wait = (wait * 2).min(LAST_RETRY);
+                retry_at = Instant::now() + wait;
             }
             self.wake.notify_waiters();
+        }
+    }
+
+    /// Waits a moment for more, unless one of them must not wait.
+    async fn gather(&self, batch: &mut Vec<Finished>, results: &mut mpsc::Receiver<Finished>) {
+        if batch.len() >= BATCH || batch.iter().any(|f| f.urgent) {
+            return;
+        }
+        tokio::time::sleep(GATHER).await;
+        while batch.len() < BATCH
+            && let Ok(more) = results.try_recv()
+        {
+            batch.push(more);
         }
     }
 
@@ -206,7 +231,8 @@ impl Recorder {
         let mut tx = self.pool.begin().await?;
         store::durable(&mut tx).await?;
         let at = self.clock.sql_now();
-        let settled = store::queue::settle_sent(&mut tx, &batch, self.worker, at).await?;
+        let answered = answered_by_sent();
+        let settled = store::queue::settle_sent(&mut tx, &batch, self.worker, &answered, at).await?;
         for finished in plain.iter().filter(|f| settled.contains(&f.intent_id)) {
             self.witness(&mut tx, finished).await?;
         }
@@ -273,6 +299,15 @@ impl Recorder {
         let seconds = std::time::Duration::from_millis(report.millis).as_secs_f64();
         self.metrics.attempt(&finished.destination, finished.ended.outcome.as_str(), seconds);
     }
+}
+
+/// What being sent answers.
+fn answered_by_sent() -> Vec<String> {
+    Reason::ALL
+        .into_iter()
+        .filter(|reason| !reason.outlives_a_move())
+        .map(|reason| reason.as_str().to_owned())
+        .collect()
 }
 
 fn provider_id(ended: &Ended) -> Option<String> {
@@ -365,7 +400,8 @@ async fn park(conn: &mut PgConnection, finished: &Finished) -> Result<(), StoreE
 fn not_before(case: &Case, finished: &Finished, policy: &Policy) -> DateTime<Utc> {
     let retry_after = match &finished.ended.outcome {
         Outcome::NotSent { retry_after, proof } => {
-            if matches!(proof, Proof::NotStarted | Proof::SelfStopped) {
+            let replay = case.attempt(finished.attempt).is_some_and(|a| a.attempt.kind == AttemptKind::Replay);
+            if matches!(proof, Proof::NotStarted | Proof::SelfStopped) && !replay {
                 return case.intent.now;
             }
             *retry_after

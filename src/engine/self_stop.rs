@@ -72,6 +72,8 @@ pub struct SelfStop {
     pub token: Uuid,
     /// How far it has come.
     pub passed: Passed,
+    /// The downstream may act on a request that stayed incomplete.
+    pub acts_on_halves: bool,
 }
 
 /// What an attempt has let through, for the case that it is given up from outside.
@@ -93,6 +95,9 @@ impl SelfStop {
         report.closed = Some("reset".to_owned());
         let outcome = if self.passed.last.load(Ordering::Acquire) {
             report.stage = Stage::Handed;
+            Outcome::Ambiguous { doubt: DoubtKind::Interrupted }
+        } else if bytes > 0 && self.acts_on_halves {
+            report.stage = Stage::Body;
             Outcome::Ambiguous { doubt: DoubtKind::Interrupted }
         } else if bytes > 0 {
             report.stage = Stage::Body;

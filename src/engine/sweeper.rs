@@ -83,6 +83,16 @@ impl Sweeper {
         Ok(())
     }
 
+    async fn put_back(&self, id: Uuid) -> Result<(), StoreError> {
+        let mut tx = self.pool.begin().await?;
+        let Some(case) = Case::lock(&mut tx, id, self.clock.sql_now()).await? else { return Ok(()) };
+        let policy = self.fleet.policy(&case.intent.destination);
+        let moved = settle(&mut tx, &case, &policy, &Cause::of(&format!("sweeper@{}", self.worker))).await?;
+        tx.commit().await?;
+        moved.count(&self.metrics, Self::NAME);
+        Ok(())
+    }
+
     /// Walks over all intents, a stretch at a time, for unsettled ones without a queue row. There must be none.
     async fn walk(&mut self) -> Result<usize, StoreError> {
         let mut conn = self.pool.acquire().await?;
@@ -92,12 +102,11 @@ impl Sweeper {
         self.metrics.stranded(i64::try_from(orphans.len()).unwrap_or(i64::MAX));
         for id in &orphans {
             tracing::error!(intent.id = %id, "an unsettled intent has no queue row; it is put back");
-            let mut tx = self.pool.begin().await?;
-            let Some(case) = Case::lock(&mut tx, *id, self.clock.sql_now()).await? else { continue };
-            let policy = self.fleet.policy(&case.intent.destination);
-            let moved = settle(&mut tx, &case, &policy, &Cause::of(&format!("sweeper@{}", self.worker))).await?;
-            tx.commit().await?;
-            moved.count(&self.metrics, Self::NAME);
+            match self.put_back(*id).await {
+                Ok(()) => {}
+                Err(error) if error.spares_others() => tracing::error!(intent.id = %id, %error, "it was not put back"),
+                Err(error) => return Err(error),
+            }
         }
         Ok(orphans.len())
     }
@@ -115,6 +124,9 @@ impl Step for Sweeper {
             match self.expire(id).await {
                 Ok(done) => moved += usize::from(done),
                 Err(error) if error.is_transient() => {}
+                Err(error) if error.spares_others() => {
+                    tracing::error!(intent.id = %id, %error, "deadline passed, and the intent was not moved; it will be tried again");
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -59,6 +59,20 @@ impl StoreError {
     }
 }
 
+impl StoreError {
+    /// It is about one row, so a loop may go on with the next; the database itself answers.
+    pub fn spares_others(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Database(e)) => {
+                // Connection, resources, operator: the next statement fares no better.
+                !e.code().is_some_and(|code| ["08", "53", "57P", "58"].iter().any(|class| code.starts_with(class)))
+            }
+            Self::Moved { .. } | Self::Inconsistent { .. } | Self::ReRequested { .. } => true,
+            Self::Database(_) => false,
+        }
+    }
+}
+
 /// Exactly one row must have been written.
 pub(crate) fn one(rows: u64, what: &'static str, row: Uuid) -> Result<(), StoreError> {
     if rows == 1 { Ok(()) } else { Err(StoreError::Moved { what, row }) }

@@ -135,7 +135,7 @@ pub struct DueDecision {
     pub detail: Value,
 }
 
-/// Decisions that bind from now on, locked, at most `limit`.
+/// Decisions that bind from now on, at most `limit`, oldest first. Lock the intent, then see whether it is [`still_due`].
 ///
 /// # Errors
 /// When Postgres does.
@@ -148,13 +148,28 @@ pub async fn decisions_due(
         DueDecision,
         "-- decisions::due
         select id, intent_id, actor, reason, detail from settled.decisions
-         where applied_at is null and stopped_at is null and effective_at <= coalesce($1, clock_timestamp())
-         order by effective_at limit $2 for update skip locked",
+         where applied_at is null and stopped_at is null and effective_at <= coalesce($1, statement_timestamp())
+         order by effective_at limit $2",
         at,
         limit,
     )
     .fetch_all(conn)
     .await?)
+}
+
+/// Locks a decision: whether it was neither applied nor stopped meanwhile. The caller holds the intent's row.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn still_due(conn: &mut PgConnection, id: Uuid) -> Result<bool, StoreError> {
+    let row = sqlx::query_scalar!(
+        "-- decisions::still_due
+        select id from settled.decisions where id = $1 and applied_at is null and stopped_at is null for update",
+        id,
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.is_some())
 }
 
 /// Marks a decision as applied, with what came of it.
@@ -264,15 +279,16 @@ pub async fn deadline_near(
         insert into settled.escalations (id, subject, intent_id, destination, tenant, reason, cause, summary, opened_at)
         select gen_random_uuid(), 'intent', i.id, i.destination, i.tenant, 'deadline_near', 'deadline_near/' || i.destination,
                upper(i.reference) || ' to ' || i.destination || ' is not settled and its deadline is near',
-               coalesce($2, clock_timestamp())
+               coalesce($2, statement_timestamp())
           from settled.queue q join settled.intents i on i.id = q.intent_id
-         where q.deadline > coalesce($2, clock_timestamp())
-           and q.deadline <= coalesce($2, clock_timestamp()) + make_interval(secs => $1)
+         where q.deadline > coalesce($2, statement_timestamp())
+           and q.deadline <= coalesce($2, statement_timestamp()) + make_interval(secs => $1)
            -- Whoever gave less time than the warning takes was not to be warned.
            and i.created_at < q.deadline - make_interval(secs => $1)
            and i.state in ('held', 'pending')
-           and not exists (select from settled.escalations e
-                            where e.intent_id = i.id and e.reason = 'deadline_near')
+           -- A scalar, so that it is looked up for each row and never by a scan of all escalations.
+           and (select e.id from settled.escalations e
+                 where e.intent_id = i.id and e.reason = 'deadline_near' limit 1) is null
          order by q.deadline limit $3
         on conflict do nothing",
         near_seconds,

@@ -34,9 +34,10 @@ pub async fn with_questions_due(
     Ok(sqlx::query_scalar!(
         "-- generations::with_questions_due
         select d.name from settled.destinations d
-         where exists (select from settled.queue q
-                        where q.destination = d.name and q.kind = 'ask' and q.due_at <= coalesce($1, clock_timestamp())
-                          and (q.leased_until is null or q.leased_until < coalesce($1, clock_timestamp())))",
+         where (select q.due_at from settled.queue q
+                 where q.destination = d.name and q.kind = 'ask'
+                   and (q.leased_until is null or q.leased_until < coalesce($1, statement_timestamp()))
+                 order by q.due_at limit 1) <= coalesce($1, statement_timestamp())",
         at,
     )
     .fetch_all(conn)
@@ -87,6 +88,24 @@ pub async fn stopped(conn: &mut PgConnection) -> Result<Vec<String>, StoreError>
             or exists (select from settled.pauses p where p.scope = 'all' or (p.scope = 'destination' and p.name = d.name))"
     )
     .fetch_all(conn)
+    .await?)
+}
+
+/// Whether nothing must be sent to a destination for a tenant now: parked, or one of them or everything paused.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn is_stopped(conn: &mut PgConnection, destination: &str, tenant: &str) -> Result<bool, StoreError> {
+    Ok(sqlx::query_scalar!(
+        r#"-- destinations::is_stopped
+        select exists (select from settled.destinations d where d.name = $1 and d.parked_at is not null)
+            or exists (select from settled.pauses p where p.scope = 'all'
+                         or (p.scope = 'destination' and p.name = $1)
+                         or (p.scope = 'tenant' and p.name = $2)) as "stopped!""#,
+        destination,
+        tenant,
+    )
+    .fetch_one(conn)
     .await?)
 }
 

@@ -60,6 +60,10 @@ pub struct Picked {
 
 /// Which of these destinations have something due to be sent now.
 ///
+/// The first row of the index tells, whatever else waits: `exists` was seen to read the whole queue for an idle destination.
+/// Here and below `statement_timestamp()`, because a comparison with the volatile `clock_timestamp()` cannot bound an index
+/// scan: rows that are due tomorrow would be read at every poll.
+///
 /// # Errors
 /// When Postgres does.
 pub async fn destinations_due(
@@ -70,9 +74,9 @@ pub async fn destinations_due(
     Ok(sqlx::query_scalar!(
         r#"-- queue::destinations_due
         select d as "d!" from unnest($1::text[]) d
-         where exists (select from settled.queue q
-                        where q.destination = d and q.kind = 'send' and q.leased_until is null
-                          and q.due_at <= coalesce($2, clock_timestamp()))"#,
+         where (select q.due_at from settled.queue q
+                 where q.destination = d and q.kind = 'send' and q.leased_until is null
+                 order by q.due_at limit 1) <= coalesce($2, statement_timestamp())"#,
         destinations,
         at,
     )
@@ -99,8 +103,8 @@ pub async fn pick(
             select q.intent_id
               from settled.queue q join settled.intents i on i.id = q.intent_id
              where q.destination = $1 and q.kind = 'send' and q.leased_until is null
-               and q.due_at <= coalesce($3, clock_timestamp())
-               and (q.deadline is null or q.deadline > coalesce($3, clock_timestamp()))
+               and q.due_at <= coalesce($3, statement_timestamp())
+               and (q.deadline is null or q.deadline > coalesce($3, statement_timestamp()))
                and i.state = 'pending'
                and not exists (select from settled.pauses p where p.scope = 'all'
                                 or (p.scope = 'tenant' and p.name = q.tenant)
@@ -224,7 +228,8 @@ pub struct SentBatch {
     pub digests: Vec<Vec<u8>>,
 }
 
-/// Settles first attempts as sent, in one statement with their journal rows. Returns the ids that it settled; the others
+/// Settles first attempts as sent, in one statement with their journal rows; open escalations of the `answered` reasons are
+/// closed. Returns the ids that it settled; the others
 /// have moved meanwhile and take the careful path.
 ///
 /// # Errors
@@ -233,6 +238,7 @@ pub async fn settle_sent(
     conn: &mut PgConnection,
     batch: &SentBatch,
     worker: Uuid,
+    answered: &[String],
     at: Option<DateTime<Utc>>,
 ) -> Result<Vec<Uuid>, StoreError> {
     Ok(sqlx::query_scalar!(
@@ -253,6 +259,10 @@ pub async fn settle_sent(
                set closed_at = i.now, closure_at = i.now, outcome = 'sent', report = i.report, digest = i.digest
               from i where a.intent_id = i.id and a.number = 1 and a.token = i.token),
         q as (delete from settled.queue q using i where q.intent_id = i.id),
+        e as (
+            update settled.escalations e
+               set closed_at = i.now, closed_by = 'dispatcher@' || $6::uuid, resolution = 'the intent is sent', version = e.version + 1
+              from i where e.intent_id = i.id and e.subject = 'intent' and e.closed_at is null and e.reason = any($8)),
         j as (
             insert into settled.journal (intent_id, at, kind, attempt, actor, data)
             select i.id, i.now, 'move', 1, 'dispatcher@' || $6::uuid, '{"from": "in_flight", "to": "sent"}' from i)
@@ -264,6 +274,7 @@ pub async fn settle_sent(
         &batch.digests,
         worker,
         at,
+        answered,
     )
     .fetch_all(conn)
     .await?)
@@ -291,6 +302,21 @@ pub async fn put(
         waits.as_str(),
         due_at,
         deadline,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A row that is due and cannot be claimed must not stand before the others.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn put_off(conn: &mut PgConnection, intent_id: Uuid, due_at: DateTime<Utc>) -> Result<(), StoreError> {
+    sqlx::query!(
+        "-- queue::put_off\nupdate settled.queue set due_at = $2 where intent_id = $1 and leased_until is null",
+        intent_id,
+        due_at,
     )
     .execute(conn)
     .await?;
@@ -333,8 +359,8 @@ pub async fn claim_questions(
         "-- queue::claim_questions
         with due as materialized (
             select q.intent_id from settled.queue q
-             where q.destination = $1 and q.kind = 'ask' and q.due_at <= coalesce($5, clock_timestamp())
-               and (q.leased_until is null or q.leased_until < coalesce($5, clock_timestamp()))
+             where q.destination = $1 and q.kind = 'ask' and q.due_at <= coalesce($5, statement_timestamp())
+               and (q.leased_until is null or q.leased_until < coalesce($5, statement_timestamp()))
              order by q.due_at limit $2
                for update skip locked)
         update settled.queue q
@@ -390,7 +416,7 @@ pub async fn free_questions(
         "-- queue::free_questions
         update settled.queue q set leased_until = null, token = null
           from settled.destinations d, settled.workers w
-         where q.destination = d.name and q.kind = 'ask' and q.due_at <= coalesce($1, clock_timestamp())
+         where q.destination = d.name and q.kind = 'ask' and q.due_at <= coalesce($1, statement_timestamp())
            and q.leased_until is not null and w.id = q.token
            and (w.stopped_at is not null
                 or w.heartbeat_at < coalesce($1, clock_timestamp()) - make_interval(secs => $2))",
@@ -431,7 +457,7 @@ pub async fn past_deadline(
     Ok(sqlx::query_scalar!(
         "-- queue::past_deadline
         select intent_id from settled.queue
-         where deadline is not null and deadline <= coalesce($1, clock_timestamp()) and leased_until is null
+         where deadline is not null and deadline <= coalesce($1, statement_timestamp()) and leased_until is null
          order by deadline limit $2",
         at,
         limit,
@@ -440,7 +466,8 @@ pub async fn past_deadline(
     .await?)
 }
 
-/// How many intents of a destination are in doubt, counted up to `cap`.
+/// How many intents of a destination are in doubt, counted up to `cap`: those that are asked about and those that wait for
+/// a person, but not what was closed as perhaps sent.
 ///
 /// # Errors
 /// When Postgres does.
@@ -448,7 +475,8 @@ pub async fn open_unknowns(conn: &mut PgConnection, destination: &str, cap: i64)
     Ok(sqlx::query_scalar!(
         r#"-- queue::open_unknowns
         select count(*) as "count!" from (
-            select 1 from settled.queue q where q.destination = $1 and q.kind = 'ask' limit $2) x"#,
+            select 1 from settled.queue q join settled.intents i on i.id = q.intent_id
+             where q.destination = $1 and q.kind in ('ask', 'wait') and i.state = 'unknown' limit $2) x"#,
         destination,
         cap,
     )
@@ -468,7 +496,7 @@ pub async fn orphans(
     let rows = sqlx::query!(
         r#"-- queue::orphans
         select i.id, (i.state in ('held', 'pending', 'in_flight', 'unknown')
-                      and not exists (select from settled.queue q where q.intent_id = i.id)) as "orphan!"
+                      and (select q.intent_id from settled.queue q where q.intent_id = i.id) is null) as "orphan!"
           from settled.intents i where i.id > $1 order by i.id limit $2"#,
         after,
         limit,

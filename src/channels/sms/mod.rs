@@ -68,6 +68,10 @@ impl Channel for Sms {
         render::prepare(&self.plan, outgoing)
     }
 
+    fn acts_on_halves(&self) -> bool {
+        !self.plan.reply.incomplete_is_not_sent
+    }
+
     fn send<'a>(&'a self, prepared: Prepared, outgoing: &'a Outgoing, gate: Arc<dyn Gate>) -> BoxFuture<'a, Ended> {
         Box::pin(async move {
             let request = match prepared.wire {

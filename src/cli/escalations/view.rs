@@ -43,12 +43,16 @@ pub(super) fn cause(c: &Value) -> Vec<String> {
 
 /// After an act.
 pub(super) fn done(done: &Value) -> String {
-    let mut text = format!("{}: {}", word(&done["act"]), word(&done["words"]));
+    let mut text = format!("{}: {}", word(&done["act"]).replace('_', "-"), word(&done["words"]));
     if done["repeated"] == true {
         text.push_str(" (you had done so already)");
     }
     if !done["binds_at"].is_null() {
-        text.push_str(&format!("\nit binds at {}; until then: settled escalations stop ID", time(&done["binds_at"])));
+        let on = match done["escalation_id"].as_str() {
+            Some(id) => id.to_owned(),
+            None => format!("{} --intent", word(&done["intent_id"])),
+        };
+        text.push_str(&format!("\nit binds at {}; until then: settled escalations stop {on}", time(&done["binds_at"])));
     }
     if !done["journal_id"].is_null() {
         text.push_str(&format!("\njournal {}", word(&done["journal_id"])));

@@ -165,6 +165,21 @@ fn at_most_once_closes_and_harmless_goes_on() {
 }
 
 #[test]
+fn a_proof_of_absence_sends_again_only_where_asking_decides() {
+    let (attempts, proof) = ([attempt(1, lost())], [absent(1, 60)]);
+    let mut history = history(&attempts, &proof, &[]);
+    for (policy, state) in [
+        (InDoubt::Ask, State::Pending),
+        (InDoubt::Person, State::Unknown),
+        (InDoubt::Compensate, State::Unknown),
+        (InDoubt::AtMostOnce, State::Abandoned),
+    ] {
+        history.in_doubt = policy;
+        assert_eq!(fold(&history).state, state, "{policy:?}");
+    }
+}
+
+#[test]
 fn an_open_attempt_is_in_flight_whatever_else_is_in_doubt() {
     assert_eq!(fold(&history(&[attempt(1, lost()), attempt(2, None)], &[absent(1, -5)], &[])).state, State::InFlight);
 }

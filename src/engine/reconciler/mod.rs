@@ -13,7 +13,7 @@ use chrono::{DateTime, Utc};
 use futures_util::future::join_all;
 use uuid::Uuid;
 
-use self::budget::Budgets;
+use self::{budget::Budgets, replay::Replay};
 use super::{
     dispatcher::Sending,
     fleet::Asked,
@@ -36,6 +36,8 @@ use crate::{
 
 /// Questions under way at the same time.
 const AT_ONCE: i64 = 16;
+/// Until a replay that had no slot, or must not be sent now, is tried again.
+const LATER: Duration = Duration::from_secs(30);
 /// How long a question may take before another daemon may ask it. The reaper frees those of dead workers earlier.
 const QUESTION_LEASE: Duration = Duration::from_secs(120);
 /// Until the same question is put again after an answer that could not be written.
@@ -56,6 +58,13 @@ struct Doubt {
     /// The attempt that is asked about.
     number: i32,
     generation: String,
+}
+
+impl Doubt {
+    /// Somebody has moved it since it was read.
+    fn moved(&self, now: &Case) -> bool {
+        now.intent.state != self.case.intent.state || now.intent.attempt != self.case.intent.attempt
+    }
 }
 
 impl Reconciler {
@@ -97,14 +106,38 @@ impl Reconciler {
         let Some(Asked { config, look_up }) = asked else {
             return self.ended(doubt, "its generation of the destination is not known any more").await;
         };
-        if doubt.case.intent.state == State::Unknown && replay::start(&self.sending, &doubt, &config).await? {
-            return Ok(());
+        if doubt.case.intent.state == State::Unknown {
+            match replay::start(&self.sending, &doubt, &config).await? {
+                Replay::Started | Replay::Moved => return Ok(()),
+                // Asking needs no slot and no leave to send; where it is not possible, the replay is only late.
+                Replay::NotNow if !matches!(look_up, Ok(Some(_))) => return self.postpone(&doubt).await,
+                Replay::NotNow | Replay::NotPossible => {}
+            }
         }
         match look_up {
             Err(why) => self.ended(doubt, &format!("its generation of the destination cannot be asked: {why}")).await,
             Ok(None) => self.ended(doubt, "the destination cannot be asked").await,
             Ok(Some(look_up)) => self.look_up(doubt, &config, &*look_up).await,
         }
+    }
+
+    /// Nothing could be done just now; the question is put again soon.
+    async fn postpone(&self, doubt: &Doubt) -> Result<(), StoreError> {
+        let actor = self.actor();
+        let mut tx = self.sending.pool.begin().await?;
+        let Some(case) = Case::lock(&mut tx, doubt.case.intent.id, self.sending.clock.sql_now()).await? else {
+            return Ok(());
+        };
+        if doubt.moved(&case) {
+            return Ok(());
+        }
+        let policy = self.sending.fleet.policy(&case.intent.destination);
+        let mut cause = Cause::of(&actor);
+        cause.new_version = false;
+        cause.ask_at = Some(after(case.intent.now, LATER));
+        settle(&mut tx, &case, &policy, &cause).await?;
+        tx.commit().await?;
+        Ok(())
     }
 
     /// Asking is over: whoever reads of it is told so.
@@ -136,7 +169,7 @@ impl Reconciler {
             return self.ended(doubt, "the destination cannot be asked").await;
         };
         let question = question::build(&self.sending.pool, &doubt, &rules).await?;
-        let answer = look_up.ask(&question).await;
+        let answer = look_up.ask(&question).await.printable();
         failpoint!("reconcile-after-look-up");
         self.conclude(doubt, rules, question, answer).await
     }

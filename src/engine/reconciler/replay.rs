@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::Doubt;
@@ -18,41 +19,60 @@ use crate::{
     store::{self, attempts::Opening, error::StoreError},
 };
 
-/// Starts a replay of the doubtful attempt, where the rules allow one. False: try the next means.
-pub(super) async fn start(sending: &Sending, doubt: &Doubt, config: &Destination) -> Result<bool, StoreError> {
+/// What came of it.
+pub(super) enum Replay {
+    /// It is under way.
+    Started,
+    /// Somebody moved the intent meanwhile.
+    Moved,
+    /// No free slot, or nothing must be sent there just now.
+    NotNow,
+    /// Never (again): the next means.
+    NotPossible,
+}
+
+/// Starts a replay of the doubtful attempt, where the rules allow one.
+pub(super) async fn start(sending: &Sending, doubt: &Doubt, config: &Destination) -> Result<Replay, StoreError> {
     if sending.stopping.is_cancelled() {
-        return Ok(false);
+        return Ok(Replay::NotNow);
     }
-    let Some(served) = sending.fleet.get(&doubt.case.intent.destination) else { return Ok(false) };
+    let Some(served) = sending.fleet.get(&doubt.case.intent.destination) else { return Ok(Replay::NotPossible) };
     // The same key at another downstream is simply a new effect.
-    if config.replay.is_none() || served.generation != doubt.generation || placement::poisoned(&doubt.case) {
-        return Ok(false);
+    if config.replay.is_none()
+        || !served.policy().replays
+        || served.generation != doubt.generation
+        || placement::poisoned(&doubt.case)
+    {
+        return Ok(Replay::NotPossible);
     }
-    let Some(original) = doubt.case.attempt(doubt.number) else { return Ok(false) };
-    let Some(first) = doubt.case.attempts.iter().find(|a| a.attempt.kind == AttemptKind::Send) else {
-        return Ok(false);
-    };
-    let Some(replay_until) = first.replay_until else { return Ok(false) };
-    let Ok(slot) = Arc::clone(&served.slots).try_acquire_owned() else { return Ok(false) };
+    let Some(original) = doubt.case.attempt(doubt.number) else { return Ok(Replay::NotPossible) };
+    let first = doubt.case.attempts.iter().find(|a| a.attempt.kind == AttemptKind::Send);
+    let Some(replay_until) = first.and_then(|first| first.replay_until) else { return Ok(Replay::NotPossible) };
+    let now = doubt.case.intent.now;
+    let too_late =
+        |now: DateTime<Utc>| (replay_until - now).to_std().unwrap_or_default() < served.config.worst_send_time();
+    // It may be the first that arrives, so the deadline is over for it as for any other.
+    if too_late(now) || doubt.case.intent.deadline.is_some_and(|deadline| deadline <= now) {
+        return Ok(Replay::NotPossible);
+    }
+    let Ok(slot) = Arc::clone(&served.slots).try_acquire_owned() else { return Ok(Replay::NotNow) };
     let allowance = Allowance::before_claim(&*sending.clock, served.config.lease());
     let mut tx = sending.pool.begin().await?;
     store::durable(&mut tx).await?;
     let Some(case) = Case::lock(&mut tx, doubt.case.intent.id, sending.clock.sql_now()).await? else {
-        return Ok(false);
+        return Ok(Replay::Moved);
     };
     let now = case.intent.now;
-    let left = (replay_until - now).to_std().unwrap_or_default();
-    let moved = case.intent.state != State::Unknown || case.intent.attempt != doubt.case.intent.attempt;
-    if moved || left < served.config.worst_send_time() {
-        return Ok(false);
+    if doubt.moved(&case) || too_late(now) {
+        return Ok(Replay::Moved);
     }
-    if store::generations::stopped(&mut tx).await?.contains(&case.intent.destination) {
-        return Ok(false);
+    if store::generations::is_stopped(&mut tx, &case.intent.destination, &case.intent.tenant).await? {
+        return Ok(Replay::NotNow);
     }
-    let Some(outgoing) = outgoing(&mut tx, &case).await? else { return Ok(false) };
-    let Ok(prepared) = served.channel.prepare(&outgoing) else { return Ok(false) };
+    let Some(outgoing) = outgoing(&mut tx, &case).await? else { return Ok(Replay::NotPossible) };
+    let Ok(prepared) = served.channel.prepare(&outgoing) else { return Ok(Replay::NotPossible) };
     if original.digest.as_deref() != Some(&prepared.digest[..]) {
-        return Ok(false);
+        return Ok(Replay::NotPossible);
     }
     let token = Uuid::new_v4();
     let lease_until = after(now, served.config.lease());
@@ -67,13 +87,17 @@ pub(super) async fn start(sending: &Sending, doubt: &Doubt, config: &Destination
         lease_until,
     };
     store::attempts::open(&mut tx, &opening).await?;
-    tx.commit().await?;
-    sending.metrics.moved(State::InFlight.as_str(), "reconciler");
-    let allowance = allowance.no_longer_than(left);
+    let allowance = allowance.no_longer_than((replay_until - now).to_std().unwrap_or_default());
     let claim = Claim { outgoing, token, allowance, lease_until, claimed_at: now, prepared: Ok(prepared) };
+    if let Err(error) = tx.commit().await {
+        // As with a claim: nothing was started, whether or not the row is there.
+        dispatcher::give_back(sending, &served.config.name, vec![claim], "the reply to the claim was lost").await;
+        return Err(error.into());
+    }
+    sending.metrics.moved(State::InFlight.as_str(), "reconciler");
     let (sending, served) = (sending.clone(), Arc::clone(served));
     sending.tracker.clone().spawn(async move { dispatcher::send(&sending, &served, claim, slot).await });
-    Ok(true)
+    Ok(Replay::Started)
 }
 
 async fn outgoing(conn: &mut sqlx::PgConnection, case: &Case) -> Result<Option<Outgoing>, StoreError> {

@@ -321,6 +321,11 @@ impl HumanDecision {
         }
         let case = Case::lock(conn, id, call.at).await?.ok_or(ActError::NotFound("intent"))?;
         let moved = case.intent.state != from;
+        if binds_at.is_some() {
+            let done = resolved(call, &case, escalation, row, false);
+            let words = format!("the intent is {} and will be sent again", word(case.intent.state));
+            return Ok(Resolved { binds_at, moved, words, ..done });
+        }
         Ok(Resolved { binds_at, counter_intent, moved, ..resolved(call, &case, escalation, row, false) })
     }
 }

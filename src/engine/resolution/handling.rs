@@ -235,11 +235,19 @@ pub(super) fn stale(e: &Escalation, recent: &Recent) -> ActError {
 }
 
 fn resolved(call: &Call<'_>, e: &Escalation, journal_id: Option<i64>, repeated: bool) -> Resolved {
-    let words = match (e.closed_at, e.claimed_by.as_deref(), e.claimed_until) {
+    let mut words = match (e.closed_at, e.claimed_by.as_deref(), e.claimed_until) {
         (Some(_), _, _) => format!("closed: {}", e.resolution.as_deref().unwrap_or("-")),
         (None, Some(by), Some(until)) => format!("claimed by {by} until {}", until.format("%F %T UTC")),
         (None, _, _) => "open, claimed by nobody".to_owned(),
     };
+    if e.closed_at.is_none() {
+        if let Some(to) = &e.assigned_to {
+            words.push_str(&format!(", assigned to {to}"));
+        }
+        if let Some(until) = e.snoozed_until {
+            words.push_str(&format!(", out of the list until {}", until.format("%F %T UTC")));
+        }
+    }
     Resolved {
         act: call.act.verb(),
         repeated,

@@ -58,6 +58,15 @@ impl Doubt {
 
     /// `prepare` may do something to the receiver before anything is sent.
     pub async fn prepared(setting: Setting, prepare: impl FnOnce(&Webhook)) -> Self {
+        Self::made(setting, prepare, "unknown").await
+    }
+
+    /// The same where the policy calls the doubt by another state.
+    pub async fn ended(setting: Setting, state: &str) -> Self {
+        Self::made(setting, |_| {}, state).await
+    }
+
+    async fn made(setting: Setting, prepare: impl FnOnce(&Webhook), state: &str) -> Self {
         let receiver = Arc::new(Webhook::start().await.unwrap());
         prepare(&receiver);
         let mut world = World::new(&[(setting.destination)(&receiver)]).await;
@@ -72,7 +81,7 @@ impl Doubt {
         receiver.faults().for_reference(setting.reference, setting.fault);
         let id = world.enqueue("erp", setting.reference, PAYLOAD).await;
         world.dispatch().await;
-        assert_eq!(world.state(id).await, "unknown");
+        assert_eq!(world.state(id).await, state);
         // The lease ends; what goes out now is younger.
         world.turn(30);
         if setting.younger {

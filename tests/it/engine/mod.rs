@@ -1,6 +1,12 @@
 //! What the loops do with an intent.
 
 mod absence;
+mod audit_plans;
+mod audit_poison;
+mod audit_policy;
+mod audit_replay;
+mod audit_settling;
+mod audit_shutdown;
 mod cases_dup;
 mod cases_lease;
 mod cases_lost;

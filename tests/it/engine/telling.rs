@@ -81,6 +81,7 @@ fn plain(text: &str) -> String {
         (r"\b[0-9a-f]{32}\b", "HASH"),
         (r"generation [0-9a-f]{12}", "generation HASH"),
         (r"\d+ of \d+ bytes, \d+ ms", "N of N bytes, N ms"),
+        (r"journal \d+", "journal N"),
         (r"by (\w+) over sql", "by OWNER over sql"),
         (r"producer:\w+", "producer:OWNER"),
     ] {
@@ -128,10 +129,8 @@ const STORY: &str = r#"INV-2  FAILED
                                the account that answered: /account="demo-webhook"
                                resend: false
                                valid until: TIME
-  TIME          person       absent (attempt 1) by responder:ada
+  TIME          person       absent (attempt 1) by responder:ada, journal N
                                evidence: their order book has no INV-2
-                               on: 1
-                               statement: {"statement":"absent","upto":1}
   TIME          state        unknown → failed (attempt 1), by responder:ada
                                detail: a person said that it is absent
                                doubtful: []

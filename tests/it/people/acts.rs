@@ -1,13 +1,13 @@
 //! What each statement leads to.
 
 use settled::{
-    domain::{outcome::Proof, state::State},
+    domain::{intent::InDoubt, outcome::Proof, state::State},
     engine::resolution::{ActError, Target, Words},
     store::requests::{EnqueueError, Verdict},
 };
 
 use super::desk::{act, act_on, acts, ada, bob, cannot, does, escalation, say};
-use crate::support::ledger::{Ledger, lost, not_sent, refused, sent};
+use crate::support::ledger::{Ledger, lost, not_sent, refused, sent, unaskable};
 
 #[tokio::test]
 async fn a_person_who_says_that_it_was_sent_settles_it() {
@@ -78,7 +78,7 @@ async fn what_its_producer_cancelled_stays_cancelled_whatever_people_say_about_i
     let ledger = Ledger::new().await;
     let id = ledger.enqueue("INV-1").await;
     let mut conn = ledger.pool().acquire().await.unwrap();
-    settled::store::requests::cancel(&mut conn, id, "not wanted", Some("acme"), Some("tests")).await.unwrap();
+    settled::store::requests::cancel(&mut conn, id, "not wanted", Some("acme"), Some("producer:tests")).await.unwrap();
     drop(conn);
     assert_eq!(ledger.fold_state(id).await, State::Cancelled);
     does(&ledger, &ada(), id, "comment").await;
@@ -113,6 +113,10 @@ async fn only_unknown_intents_are_closed() {
 #[tokio::test]
 async fn an_absence_frees_what_its_deadline_cancelled_while_it_was_proven_absent_by_a_machine() {
     let ledger = Ledger::new().await;
+    // Where a person decides, a machine's proof would leave it unknown.
+    let mut asked = unaskable("asked");
+    asked.in_doubt = Some(InDoubt::Ask);
+    ledger.destination(asked).await;
     let mut call = ledger.call("INV-1");
     call.options.deadline = Some(ledger.now() + chrono::TimeDelta::minutes(2));
     let id = ledger.ask_for(&call).await.unwrap().intent_id;

@@ -8,6 +8,7 @@ use settled::{
     config::destination::Destination,
     domain::key::Keyring,
     engine::{
+        decider::Decider,
         dispatcher::{Dispatcher, Sending},
         fleet::Fleet,
         reaper::Reaper,
@@ -147,6 +148,17 @@ impl World {
             clock,
             fleet,
             worker,
+        }
+    }
+
+    /// The loop that carries out what people decided.
+    pub fn decider(&self) -> Decider {
+        let sending = &self.sending;
+        Decider {
+            pool: sending.pool.clone(),
+            fleet: Arc::clone(&sending.fleet),
+            clock: Arc::clone(&sending.clock),
+            metrics: Arc::clone(&sending.metrics),
         }
     }
 

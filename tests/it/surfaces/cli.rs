@@ -44,17 +44,19 @@ async fn a_token_is_made_listed_and_revoked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pause_and_resume_name_one_scope_and_a_reason() {
-    let db = Database::new().await;
-    assert_eq!(in_database(&db, &["pause", "--all"]).status.code(), Some(2), "a reason is required");
-    assert_eq!(in_database(&db, &["pause", "--reason", "x"]).status.code(), Some(2), "a scope is required");
-    let paused = in_database(&db, &["pause", "--destination", "erp", "--reason", "maintenance"]);
-    assert_eq!(out(&paused), "destination erp paused\n");
+    let at = Installed::new().await;
+    assert_eq!(at.run(&["pause", "--all"]).status.code(), Some(2), "a reason is required");
+    assert_eq!(at.run(&["pause", "--reason", "x"]).status.code(), Some(2), "a scope is required");
+    let paused = at.run(&["pause", "--destination", "hooks", "--reason", "maintenance"]);
+    assert_eq!(out(&paused), "destination hooks paused\n");
     assert_eq!(
-        out(&in_database(&db, &["pause", "--destination", "erp", "--reason", "again"])),
-        "destination erp was paused already\n"
+        out(&at.run(&["pause", "--destination", "hooks", "--reason", "again"])),
+        "destination hooks was paused already; the first reason stays\n"
     );
-    assert_eq!(out(&in_database(&db, &["resume", "--destination", "erp"])), "destination erp resumed\n");
-    assert_eq!(in_database(&db, &["resume", "--destination", "erp"]).status.code(), Some(3));
+    assert_eq!(out(&at.run(&["resume", "--destination", "hooks"])), "destination hooks resumed\n");
+    assert_eq!(at.run(&["resume", "--destination", "hooks"]).status.code(), Some(3));
+    let mistyped = at.run(&["pause", "--destination", "hoks", "--reason", "maintenance"]);
+    assert_eq!(mistyped.status.code(), Some(3), "whoever mistypes a name must not believe that it is paused");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -393,6 +395,12 @@ async fn producers_are_granted_listed_and_revoked() {
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&at.db.pool).await.unwrap();
     let grant = at.run(&["producers", "grant", &role, "--tenant", "beta", "--destination", "hooks"]);
     assert_eq!(out(&grant), format!("role {role} acts for tenant beta; granted: hooks\n"), "{}", err(&grant));
+
+    let nobody = at.run(&["producers", "grant", "nobody_of_this_name", "--tenant", "beta", "--destination", "hooks"]);
+    assert_eq!(nobody.status.code(), Some(3), "{}", err(&nobody));
+    let nothing = at.run(&["producers", "grant", &role, "--tenant", "beta", "--destination", "hoks"]);
+    assert_eq!(err(&nothing), "settled: destination hoks is not published\n");
+    assert_eq!(nothing.status.code(), Some(3));
 
     // A producer's own connection: no principal, no surface, its own tenant only.
     let mut url = url::Url::parse(&at.db.url).unwrap();
