@@ -186,25 +186,41 @@ begin
 end $$;
 comment on function settled.canonical_money(json, text, text) is 'An amount as currency and whole minor units; digits beyond the currency''s are refused, never rounded.';
 
-create function settled.canonical_string(given text) returns text
-language sql immutable parallel safe
+create function settled.nfc(given text, field text) returns text
+language plpgsql immutable parallel safe
 as $$
-  select to_json(case when octet_length(given) = length(given) then btrim(given, E'\t\n\r ')
-    else normalize(btrim(given, E'\t\n\r '), nfc) end)::text
-$$;
-comment on function settled.canonical_string(text) is 'NFC, without U+0009, 000A, 000D, 0020 at both ends, as a JSON string.';
+begin
+  if octet_length(given) = length(given) then
+    return given; -- ASCII
+  end if;
+  -- The server sorts combining marks in quadratic time, and nothing interrupts it. U+0345 sorts after every other mark: put
+  -- before 64 characters, it comes out at their end only where none of them begins a new letter.
+  if given ~ '[^\u0001-\u007f]{64}' and exists (
+      select from regexp_matches(given, '[^\u0001-\u007f]{64}', 'g') part,
+        rtrim(normalize(U&'\0345' || part[1], nfd), U&'\0345') sorted
+      where strpos(sorted, U&'\0345') = 0) then
+    perform settled.invalid(field, 'marks', 'must not hold 64 or more combining marks in a row');
+  end if;
+  return normalize(given, nfc);
+end $$;
+comment on function settled.nfc(text, text) is 'Normal form C (Unicode Standard Annex 15). Raises ST400 for the field where marks are piled up.';
 
-create function settled.members(v json, defaults jsonb) returns table (name text, value json)
+create function settled.canonical_string(given text, field text) returns text
+language sql immutable parallel safe
+as $$ select to_json(settled.nfc(btrim(given, E'\t\n\r '), field))::text $$;
+comment on function settled.canonical_string(text, text) is 'NFC, without U+0009, 000A, 000D, 0020 at both ends, as a JSON string.';
+
+create function settled.members(v json, defaults jsonb, field text) returns table (name text, value json)
 language plpgsql stable parallel safe
 as $$
 begin
-  return query select normalize(e.key, nfc), e.value from json_each(v) e;
+  return query select settled.nfc(e.key, field), e.value from json_each(v) e;
   if defaults is not null then
     return query select d.key, d.value::text::json from jsonb_each(defaults) d
-      where not exists (select from json_object_keys(v) k where normalize(k, nfc) = d.key);
+      where not exists (select from json_object_keys(v) k where settled.nfc(k, field) = d.key);
   end if;
 end $$;
-comment on function settled.members(json, jsonb) is 'Members of an object, names in NFC, and those that are meant where they are missing.';
+comment on function settled.members(json, jsonb, text) is 'Members of an object, names in NFC, and those that are meant where they are missing.';
 
 create function settled.canonical_value(v json, path text, rules jsonb) returns text
 language plpgsql stable parallel safe
@@ -229,7 +245,7 @@ begin
   end if;
   case kind
   when 'string' then
-    return settled.canonical_string(v #>> '{}');
+    return settled.canonical_string(v #>> '{}', '/payload' || path);
   when 'number' then
     return settled.canonical_number(v #>> '{}', '/payload' || path);
   when 'object' then
@@ -237,13 +253,13 @@ begin
       select string_agg(to_json(m.name)::text || ':' || settled.canonical_value(m.value, path || '/' || settled.pointer_token(m.name), null), ',' order by m.name collate "C"),
         count(*), count(distinct m.name collate "C")
       into body, names, different
-      from (select normalize(e.key, nfc) as name, e.value from json_each(v) e) m;
+      from (select settled.nfc(e.key, '/payload' || path) as name, e.value from json_each(v) e) m;
     else
       select string_agg(to_json(m.name)::text || ':' || settled.canonical_value(m.value, m.at, rules), ',' order by m.name collate "C")
           filter (where (rules -> 'volatile' ? m.at) is not true),
         count(*), count(distinct m.name collate "C")
       into body, names, different
-      from (select n.*, path || '/' || settled.pointer_token(n.name) as at from settled.members(v, rules -> 'defaults' -> path) n) m;
+      from (select n.*, path || '/' || settled.pointer_token(n.name) as at from settled.members(v, rules -> 'defaults' -> path, '/payload' || path) n) m;
     end if;
     if names <> different then
       perform settled.invalid('/payload' || path, 'duplicate_name', 'must not have two members of one name');

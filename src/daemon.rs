@@ -65,7 +65,8 @@ pub struct Daemon {
     worker: Uuid,
 }
 
-/// Connection options for the daemon's pool: plans that keep using the indexes whatever the size of the backlog.
+/// Connection options for the daemon's pool: plans that keep using the indexes whatever the size of the backlog, and the
+/// isolation that the moves are made for (lock a row, then read its evidence), whatever the default of the database is.
 ///
 /// # Errors
 /// When the URL cannot be read.
@@ -74,6 +75,7 @@ pub fn connect_options(url: &str) -> anyhow::Result<PgConnectOptions> {
     Ok(options.application_name("settled").options([
         ("plan_cache_mode", "force_generic_plan"),
         ("jit", "off"),
+        ("default_transaction_isolation", "read committed"),
         // A row that somebody holds must not stop a loop; the transaction of a machine that is gone must not hold one.
         ("lock_timeout", "5s"),
         ("idle_in_transaction_session_timeout", "60s"),

@@ -9,6 +9,7 @@ mod body;
 mod escalations;
 mod health;
 mod intents;
+mod listen;
 mod pauses;
 pub mod problem;
 mod router;
@@ -96,11 +97,8 @@ impl AppState {
 /// Serves until the daemon stops; calls that are being answered may finish, until it is in a hurry.
 ///
 /// # Errors
-/// When the listener fails.
+/// None today; a listener that cannot accept is tried again.
 pub async fn serve(listener: TcpListener, state: AppState, shutdown: Shutdown) -> std::io::Result<()> {
-    let server = axum::serve(listener, router(state)).with_graceful_shutdown(shutdown.stopping());
-    tokio::select! {
-        ended = async { server.await } => ended,
-        () = shutdown.hurried() => Ok(()),
-    }
+    listen::serve(listener, router(state), &shutdown).await;
+    Ok(())
 }

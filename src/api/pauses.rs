@@ -18,7 +18,7 @@ use super::{
 };
 use crate::store::{
     destinations,
-    pauses::{self, Scope},
+    pauses::{self, Pause, Scope},
     tokens::Principal,
 };
 
@@ -57,9 +57,17 @@ fn may_touch(person: &Principal, scope: &Scope) -> Result<(), Problem> {
 }
 
 pub(super) async fn list(State(state): State<AppState>, caller: Caller) -> Result<Response, Problem> {
-    caller.must_be_person()?;
+    let person = caller.must_be_person()?;
     let mut conn = state.pool.acquire().await?;
-    Ok(Json(json!({ "pauses": pauses::list(&mut conn).await? })).into_response())
+    Ok(Json(json!({ "pauses": seen_by(person, pauses::list(&mut conn).await?) })).into_response())
+}
+
+/// A person of one tenant is not told of the others.
+fn seen_by(person: &Principal, mut pauses: Vec<Pause>) -> Vec<Pause> {
+    if let Some(own) = &person.tenant {
+        pauses.retain(|pause| pause.scope != "tenant" || pause.name == *own);
+    }
+    pauses
 }
 
 pub(super) async fn add(
@@ -73,9 +81,8 @@ pub(super) async fn add(
     let named: Named = body::parse(&bytes)?;
     let scope = named.scope()?;
     may_touch(person, &scope)?;
-    if named.reason.trim().is_empty() {
-        return Err(Problem::field(ProblemKind::Invalid, "reason", "must say why"));
-    }
+    let reason = pauses::checked(&scope, &named.reason)
+        .map_err(|refused| Problem::field(ProblemKind::Invalid, refused.field, refused.rule))?;
     let mut conn = state.pool.acquire().await?;
     if let Scope::Destination(name) = &scope
         && !destinations::list(&mut conn).await?.iter().any(|d| d.name == *name)
@@ -83,11 +90,11 @@ pub(super) async fn add(
         let words = format!("destination {name} is not published; nothing was paused");
         return Err(Problem::new(ProblemKind::NotFound, words));
     }
-    let new = pauses::add(&mut conn, &scope, named.reason.trim(), &person.actor()).await?;
+    let new = pauses::add(&mut conn, &scope, reason, &person.actor()).await?;
     tracing::info!(act = "pause", actor = %person.actor(), scope = ?scope, new, "act");
     state.metrics.act("pause", if new { "applied" } else { "unchanged" });
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(json!({ "pauses": pauses::list(&mut conn).await? }))).into_response())
+    Ok((status, Json(json!({ "pauses": seen_by(person, pauses::list(&mut conn).await?) }))).into_response())
 }
 
 pub(super) async fn remove(
@@ -108,5 +115,5 @@ pub(super) async fn remove(
         return Err(Problem::new(ProblemKind::NotFound, "it is not paused"));
     }
     state.wake.notify_waiters();
-    Ok(Json(json!({ "pauses": pauses::list(&mut conn).await? })).into_response())
+    Ok(Json(json!({ "pauses": seen_by(person, pauses::list(&mut conn).await?) })).into_response())
 }

@@ -229,9 +229,14 @@ impl From<StoreError> for Problem {
         if let StoreError::Moved { .. } = error {
             return Self::new(Kind::RivalOpen, "somebody else moved it at this moment");
         }
+        // 22021, 22P05: U+0000, which no text of Postgres can hold. Only a caller can have brought it.
+        if error.sqlstate().is_some_and(|code| code == "22021" || code == "22P05") {
+            return Self::new(Kind::Invalid, "a value holds U+0000, which cannot be kept");
+        }
         let away = error.is_transient()
-            || matches!(&error, StoreError::Database(e) if !matches!(e, sqlx::Error::Database(d)
-                if !d.code().is_some_and(|c| c.starts_with("57P") || c.starts_with("08") || c.starts_with("53"))));
+            || matches!(&error, StoreError::Database(e) if !matches!(e, sqlx::Error::Database(_)))
+            // 25006: a server that only reads, as during a failover.
+            || error.sqlstate().is_some_and(|c| c == "25006" || ["57P", "08", "53"].iter().any(|class| c.starts_with(class)));
         if away {
             tracing::warn!(%error, "the ledger could not answer a call");
             Self::new(

@@ -17,7 +17,10 @@ use super::wire::{
     dial::DialError,
     http1::{Cause, Exchange, Reply},
 };
-use crate::domain::outcome::{DoubtKind, Ended, Outcome, Proof, Report};
+use crate::domain::{
+    outcome::{DoubtKind, Ended, Outcome, Proof, Report},
+    plain::is_odd,
+};
 
 /// Most characters of a reply that are kept with the attempt.
 const EXCERPT: usize = 500;
@@ -251,7 +254,7 @@ fn provider_id(reply: &Reply, pointer: &str) -> Option<String> {
         | serde_json::Value::Array(_)
         | serde_json::Value::Object(_) => return None,
     };
-    let text: String = text.chars().filter(|c| !c.is_control()).take(PROVIDER_ID).collect();
+    let text: String = text.chars().filter(|c| !is_odd(*c)).take(PROVIDER_ID).collect();
     (!text.is_empty()).then_some(text)
 }
 
@@ -290,7 +293,7 @@ fn redirect(reply: &Reply) -> String {
 fn excerpt(reply: &Reply) -> Option<String> {
     let bytes = reply.body.get(..reply.body.len().min(EXCERPT * 4)).unwrap_or_default();
     let text: String =
-        String::from_utf8_lossy(bytes).chars().map(|c| if c.is_control() { ' ' } else { c }).take(EXCERPT).collect();
+        String::from_utf8_lossy(bytes).chars().map(|c| if is_odd(c) { ' ' } else { c }).take(EXCERPT).collect();
     (!text.trim().is_empty()).then_some(text)
 }
 

@@ -4,6 +4,8 @@ use std::io::Write;
 
 use serde::Serialize;
 
+use crate::domain::plain::{is_odd, plain};
+
 /// Where results go.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Output {
@@ -14,7 +16,7 @@ pub(super) struct Output {
 impl Output {
     /// One value: JSON, or the lines that `text` makes of it.
     pub(super) fn value<T: Serialize>(self, value: &T, text: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
-        let mut line = if self.json { serde_json::to_string(value)? } else { text(value) };
+        let mut line = if self.json { json(value)? } else { text(value) };
         if !line.ends_with('\n') {
             line.push('\n');
         }
@@ -31,25 +33,26 @@ impl Output {
         if self.json {
             let mut text = String::new();
             for row in rows {
-                text.push_str(&serde_json::to_string(row)?);
+                text.push_str(&json(row)?);
                 text.push('\n');
             }
             return write_all(&text);
         }
+        let cells = |row| cells(row).iter().map(|cell| plain(cell)).collect();
         write_all(&table(head, &rows.iter().map(cells).collect::<Vec<_>>()))
     }
 
     /// Words for a person, on stderr; silent with `--json`.
     pub(super) fn say(self, words: &str) {
         if !self.json {
-            let _ = writeln!(std::io::stderr().lock(), "{words}");
+            let _ = writeln!(std::io::stderr().lock(), "{}", shown(words));
         }
     }
 }
 
 /// An error and its causes, on stderr.
 pub(super) fn complain(error: &anyhow::Error) {
-    let _ = std::io::stderr().lock().write_all(complaint(error).as_bytes());
+    let _ = std::io::stderr().lock().write_all(shown(&complaint(error)).as_bytes());
 }
 
 /// A cause that the line before has said already is left out: many errors hold the text of their cause.
@@ -65,9 +68,25 @@ fn complaint(error: &anyhow::Error) -> String {
     text
 }
 
-/// Text as it is.
+/// JSON in one line. What a terminal would obey is escaped; it can stand in strings only, and means the same.
+fn json<T: Serialize>(value: &T) -> anyhow::Result<String> {
+    let text = serde_json::to_string(value)?;
+    if !text.contains(is_odd) {
+        return Ok(text);
+    }
+    // All of these are below U+10000, so one escape is enough.
+    let escaped = |c: char| if is_odd(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    Ok(text.chars().map(escaped).collect())
+}
+
+/// Lines in which nothing commands the terminal: the last net, whatever made them.
+fn shown(text: &str) -> String {
+    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
+}
+
+/// Text, without what a terminal would obey.
 pub(super) fn write_all(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
+    match std::io::stdout().lock().write_all(shown(text).as_bytes()) {
         // The reader went away (`settled list | head`); that is no failure of ours.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),

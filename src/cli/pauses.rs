@@ -13,17 +13,15 @@ use crate::store::{
 };
 
 pub(super) async fn pause(context: &Context, scope: &Named, reason: &str) -> Result<Exit, Failure> {
-    if reason.trim().is_empty() {
-        return Err(Failure::new(Exit::Invalid, "--reason: must say why"));
-    }
     let scope = scope_of(scope)?;
+    let reason = pauses::checked(&scope, reason).map_err(|refused| Failure::new(Exit::Invalid, refused.to_string()))?;
     let mut conn = context.connect().await?;
     if let Scope::Destination(name) = &scope
         && !destinations::list(&mut conn).await?.iter().any(|d| d.name == *name)
     {
         return Err(Failure::new(Exit::NotFound, format!("destination {name} is not published; nothing was paused")));
     }
-    let new = pauses::add(&mut conn, &scope, reason.trim(), &Context::actor()).await?;
+    let new = pauses::add(&mut conn, &scope, reason, &Context::actor()).await?;
     let words = if new { "paused" } else { "was paused already; the first reason stays" };
     tell(context, &scope, words)
 }

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use crate::{
-    domain::absence::Case,
+    domain::{absence::Case, plain},
     store::story::{Event, Story, What},
 };
 
@@ -24,7 +24,7 @@ pub(super) fn text(story: &Story) -> String {
     ));
     let mut line = |name: &str, value: Option<String>| {
         if let Some(value) = value {
-            out.push_str(&format!("  {name:<11}  {value}\n"));
+            out.push_str(&format!("  {name:<11}  {}\n", plain::plain(&value)));
         }
     };
     line("provider id", r.provider_id.clone());
@@ -49,6 +49,8 @@ pub(super) fn text(story: &Story) -> String {
         for text in lines {
             let time = if first { event.at.format("%H:%M:%S%.3f").to_string() } else { String::new() };
             let who = if first { who.as_str() } else { "" };
+            // One event, one line: what others wrote must not look like another event.
+            let (who, text) = (plain::plain(who), plain::plain(&text));
             out.push_str(format!("  {time:<12}  {who:<11}  {text}").trim_end());
             out.push('\n');
             first = false;
@@ -184,7 +186,7 @@ fn told(row: i64, kind: &str, attempt: Option<i32>, actor: &str, data: &Value) -
             let mut lines = vec![format!("{verdict}{about}, asked by {actor}")];
             lines.extend(data["why"].as_str().map(|_| plain(&data["why"])));
             match Case::from_record(&data["record"]) {
-                Ok(case) => lines.extend(case.in_words().iter().map(|line| format!("  {}", printable(line)))),
+                Ok(case) => lines.extend(case.in_words().iter().map(|line| format!("  {}", plain::plain(line)))),
                 Err(_) if data["record"].is_null() => {}
                 Err(_) => lines.push("  (its controls were written by another version; see --json)".to_owned()),
             }
@@ -226,15 +228,10 @@ fn rest(data: &Value, known: &[&str]) -> Vec<String> {
 
 fn plain(value: &Value) -> String {
     match value {
-        Value::String(text) => printable(text),
+        Value::String(text) => plain::plain(text),
         Value::Null => "-".to_owned(),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
     }
-}
-
-/// Control characters of a reply must not reach the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn short(generation: &str) -> &str {

@@ -10,6 +10,7 @@ pub mod intent;
 pub mod key;
 pub mod mark;
 pub mod outcome;
+pub mod plain;
 pub mod question;
 pub mod reason;
 pub mod state;

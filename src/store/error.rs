@@ -39,6 +39,14 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// SQLSTATE, where Postgres answered with one.
+    pub fn sqlstate(&self) -> Option<std::borrow::Cow<'_, str>> {
+        match self {
+            Self::Database(sqlx::Error::Database(e)) => e.code(),
+            Self::Database(_) | Self::Inconsistent { .. } | Self::Moved { .. } | Self::ReRequested { .. } => None,
+        }
+    }
+
     /// Serialization failure or deadlock: the transaction may be run again, no effect was made by it.
     pub fn is_transient(&self) -> bool {
         match self {

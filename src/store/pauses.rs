@@ -31,6 +31,40 @@ impl Scope {
     }
 }
 
+/// Most characters of a reason.
+pub const REASON: usize = 2_000;
+
+/// Why a pause cannot be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {rule}")]
+pub struct Refused {
+    /// `name` or `reason`.
+    pub field: &'static str,
+    /// The rule that it breaks.
+    pub rule: &'static str,
+}
+
+/// The reason of a pause, trimmed, where it and the name are what can be kept and shown: a pause is read by everybody.
+///
+/// # Errors
+/// The field and its rule.
+pub fn checked<'a>(scope: &Scope, reason: &'a str) -> Result<&'a str, Refused> {
+    let (_, name) = scope.columns();
+    if name.len() > 63 || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)) {
+        return Err(Refused { field: "name", rule: "must be at most 63 of A-Z a-z 0-9 . _ -" });
+    }
+    let reason = reason.trim();
+    if reason.is_empty() {
+        Err(Refused { field: "reason", rule: "must say why" })
+    } else if reason.chars().count() > REASON {
+        Err(Refused { field: "reason", rule: "must not be longer than 2000 characters" })
+    } else if reason.chars().any(char::is_control) {
+        Err(Refused { field: "reason", rule: "must not contain control characters" })
+    } else {
+        Ok(reason)
+    }
+}
+
 /// A pause in force.
 #[derive(Debug, Clone, Serialize)]
 pub struct Pause {

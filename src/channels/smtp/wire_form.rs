@@ -1,6 +1,7 @@
 //! How a message looks on the wire, and how a reply looks in the record. Used by `dialogue`.
 
 use super::talk::Reply;
+use crate::domain::plain::is_odd;
 
 /// A dot at the beginning of a line is doubled (RFC 5321 section 4.5.2); the last CRLF is left to the end that is held back.
 pub fn stuffed(bytes: &[u8]) -> Vec<u8> {
@@ -19,7 +20,7 @@ pub fn stuffed(bytes: &[u8]) -> Vec<u8> {
 
 /// The reply for the record, without the recipient that relays like to repeat.
 pub fn excerpt(reply: &Reply, recipient: &str) -> String {
-    let text: String = reply.text().chars().map(|c| if c.is_control() { ' ' } else { c }).take(2000).collect();
+    let text: String = reply.text().chars().map(|c| if is_odd(c) { ' ' } else { c }).take(2000).collect();
     let (lower, wanted) = (text.to_ascii_lowercase(), recipient.to_ascii_lowercase());
     let mut out = String::new();
     let mut from = 0;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::story as timeline;
-use crate::store::story::Story;
+use crate::{domain::plain::plain, store::story::Story};
 
 pub(super) const ROWS: [&str; 7] = ["ESCALATION", "OPENED", "REASON", "TENANT", "CLAIMED BY", "STATE", "WHAT"];
 pub(super) const CAUSES: [&str; 4] = ["OPEN", "UNCLAIMED", "SINCE", "CAUSE"];
@@ -13,7 +13,7 @@ fn word(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) if text.is_empty() => "-".to_owned(),
-        Value::String(text) => text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),
+        Value::String(text) => plain(text),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
     }
 }

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::domain::{
     mark::{self, Carried},
+    plain,
     question::{Hit, Probe, Seen},
 };
 
@@ -170,8 +171,9 @@ fn number(item: &Value, at: &str) -> Option<i32> {
     texts(item, at).first()?.trim().parse().ok()
 }
 
+/// The beginning of a text, in a form that can be kept and shown.
 fn cut(text: &str) -> String {
-    text.chars().take(KEPT).collect()
+    text.chars().take(KEPT).map(|c| if plain::is_odd(c) { ' ' } else { c }).collect()
 }
 
 /// RFC 3339, RFC 2822, or seconds or milliseconds since 1970.

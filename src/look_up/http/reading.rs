@@ -9,6 +9,10 @@ use url::Url;
 use super::{Http, request};
 use crate::look_up::template::Values;
 
+/// Most items of one reading, over all pages. A page of a few MiB may hold millions of values, each many times as large in
+/// memory as it was on the wire.
+const ITEMS: usize = 100_000;
+
 /// What one reading brought.
 pub(super) struct Reading {
     /// Everything that was listed, over all pages.
@@ -110,13 +114,21 @@ impl Http {
                 return Ok(());
             };
             let items = self.items(&value)?;
-            let print: [u8; 32] = Sha256::digest(Value::from(items.clone()).to_string()).into();
             let count = items.len();
+            if reading.items.len() + count > ITEMS {
+                return Err(format!("more than {ITEMS} items"));
+            }
+            let mut print = Sha256::new();
+            for item in items {
+                print.update(item.to_string());
+                print.update([0]);
+            }
+            let print: [u8; 32] = print.finalize().into();
             if known_pages.contains(&print) {
                 return Err("the same page came twice".to_owned());
             }
             known_pages.push(print);
-            reading.items.extend(items);
+            reading.items.extend(items.iter().cloned());
             match self.next(&value, &url, count, reading.items.len())? {
                 Next::End => return Ok(()),
                 Next::Page(next) if known_urls.contains(&next) => {
@@ -129,7 +141,7 @@ impl Http {
     }
 
     /// The items of one page, after its assertions.
-    fn items(&self, body: &Value) -> Result<Vec<Value>, String> {
+    fn items<'a>(&self, body: &'a Value) -> Result<&'a [Value], String> {
         let answer = &self.plan.answer;
         for (pointer, expected) in &answer.asserted {
             if body.pointer(pointer) != Some(expected) {
@@ -137,8 +149,8 @@ impl Http {
             }
         }
         match body.pointer(&answer.items) {
-            Some(Value::Array(items)) => Ok(items.clone()),
-            Some(item @ Value::Object(_)) => Ok(vec![item.clone()]),
+            Some(Value::Array(items)) => Ok(items),
+            Some(item @ Value::Object(_)) => Ok(std::slice::from_ref(item)),
             Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
                 Err(format!("neither a list nor an object stands at {:?}", answer.items))
             }

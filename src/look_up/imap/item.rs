@@ -4,7 +4,10 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::domain::question::{Hit, Probe, Seen};
+use crate::domain::{
+    plain::plain,
+    question::{Hit, Probe, Seen},
+};
 
 /// The headers that are fetched.
 pub const FIELDS: &str = "MESSAGE-ID X-SETTLED-KEY X-SETTLED-REFERENCE X-SETTLED-ATTEMPT TO";
@@ -59,8 +62,8 @@ impl Item {
         let key = own_key.or(as_id).or(self.keys.first());
         Some(Hit {
             id: Some(id),
-            key: key.cloned(),
-            reference: reference.or(self.references.first()).cloned(),
+            key: key.map(|key| plain(key)),
+            reference: reference.or(self.references.first()).map(|reference| plain(reference)),
             attempt: self.attempt,
             at: Some(self.at),
             status: None,

@@ -235,3 +235,37 @@ async fn a_filter_that_the_downstream_ignores_finds_nothing_that_is_not_ours() {
     assert_eq!(doubt.receiver.effects().count_by_reference("inv-2"), 1);
     assert_eq!(doubt.receiver.faults().count(Stage::Act), 4);
 }
+
+/// Postgres can keep no U+0000. An answer that holds one must not be asked for again and again without an end.
+#[tokio::test]
+async fn an_answer_with_control_characters_in_it_is_kept_and_ends_the_doubt() {
+    let hostile = Scripted::new(move |got| {
+        let name = got.path().rsplit('/').next().unwrap().to_owned();
+        let text = "EV\u{0}1\u{1b}[31m\u{9b}31m\u{202e}2\r\nFAKE";
+        match got.path() {
+            "/account" => reply(200, &json!({"account": "demo-webhook"})),
+            _ => reply(200, &json!({"id": text, "key": name, "status": text})),
+        }
+    })
+    .await;
+    let base = hostile.base.clone();
+    let by_key = move |receiver: &Webhook| {
+        let text = webhook("erp", receiver, "", "");
+        let (head, _) = text.split_once("[look_up.http]").unwrap();
+        format!(
+            r#"{head}
+[look_up.http]
+per = "key"
+url = "{base}/events/{{key}}"
+answer = {{ absent = [404], key_at = "/key", id_at = "/id", status_at = "/status" }}
+account = {{ url = "{base}/account", expect = {{ "/account" = "demo-webhook" }} }}
+"#
+        )
+    };
+    let mut doubt = Doubt::new(Setting { destination: Box::new(by_key), ..Setting::default() }).await;
+    doubt.world.ask().await;
+    assert_eq!(doubt.world.state(doubt.id).await, "sent", "{:#?}", doubt.world.verdicts(doubt.id).await);
+    let id = doubt.world.text("select provider_id from settled.intents where id = $1", doubt.id).await.unwrap();
+    assert_eq!(id, "EV 1 [31m 31m 2  FAKE");
+    doubt.nothing_was_sent();
+}

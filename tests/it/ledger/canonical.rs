@@ -150,3 +150,42 @@ async fn the_fingerprint_is_salted_and_framed() {
     .unwrap();
     assert!(!framed, "shifting bytes from field to field is another request");
 }
+
+/// Postgres sorts a run of combining marks in quadratic time and cannot be interrupted while it does.
+#[tokio::test]
+async fn a_run_of_combining_marks_is_refused_before_it_costs_time() {
+    let world = World::new().await;
+    world.destination("hooks", "webhook", "hooks", json!({})).await;
+    let marks = "\u{301}\u{316}";
+    let payloads = [
+        json!({ "a": { "b/c": format!("e{}", marks.repeat(60_000)) } }).to_string(),
+        json!({ format!("e{}", marks.repeat(60_000)): 1 }).to_string(),
+        format!(r#"{{"a":"e{}"}}"#, r"\u0301\u0316".repeat(20_000)),
+        // Marks of class 0 that fall apart into others.
+        json!({ "a": "\u{f73}\u{f72}\u{f71}".repeat(100) }).to_string(),
+        // Hidden behind a mark that sorts last anyway.
+        json!({ "a": "\u{345}\u{301}\u{316}".repeat(100) }).to_string(),
+    ];
+    for (n, payload) in payloads.iter().enumerate() {
+        let started = Instant::now();
+        let refused = world.ask(&call("hooks", &format!("R-{n}"), payload, "run", 1)).await.unwrap_err();
+        assert_eq!(refused.code, "ST400", "{n}");
+        assert!(started.elapsed() < Duration::from_secs(10), "{n}: {:?}", started.elapsed());
+    }
+    // What people write is not touched by it.
+    let written = [
+        "\u{1112}\u{1161}\u{11ab}".repeat(3_000),
+        "漢字".repeat(5_000),
+        format!("{}e", "\u{301}".repeat(60)),
+        "e\u{323}\u{302}".repeat(3_000),
+        "\u{1fb3}".repeat(5_000),
+        "\u{5e9}\u{5bc}\u{5c1}\u{5b8}".repeat(3_000),
+    ];
+    for (n, text) in written.iter().enumerate() {
+        let payload = json!({ "a": text, text.chars().take(300).collect::<String>(): 1 }).to_string();
+        world
+            .ask(&call("hooks", &format!("W-{n}"), &payload, "write", n as i64))
+            .await
+            .unwrap_or_else(|e| panic!("{n}: {e:?}"));
+    }
+}

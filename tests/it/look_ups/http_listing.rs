@@ -183,3 +183,21 @@ async fn a_question_that_takes_too_long_is_no_answer() {
     settings["within"] = json!("100ms");
     cannot_tell(&ask_subject(&settings).await, "within 100ms");
 }
+
+/// A small page may hold a million values; nobody needs them, and memory has an end.
+#[tokio::test]
+async fn a_list_of_more_than_can_be_held_proves_nothing() {
+    let server = Scripted::new(move |got: &Got| {
+        let page: usize = got.query("page").map_or(0, |page| page.parse().unwrap());
+        let text = format!(r#"{{"items":[{}1],"next":"/messages?page={}"}}"#, "1,".repeat(40_000 + page), page + 1);
+        crate::support::scripted::Act::Reply(
+            200,
+            vec![("content-type", "application/json".to_owned())],
+            text.into_bytes(),
+        )
+    })
+    .await;
+    let seen = ask_subject(&listing(&server.base, &json!({ "next_at": "/next", "full_page": 2, "max": 1000 }))).await;
+    cannot_tell(&seen, "more than 100000 items");
+    assert_eq!(server.got().len(), 3);
+}

@@ -421,3 +421,36 @@ async fn producers_are_granted_listed_and_revoked() {
     let sql = format!("drop owned by {role}; drop role {role}");
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&at.db.pool).await.unwrap();
 }
+
+/// Whoever writes into a story must not write on the terminal of whoever reads it.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_in_a_story_commands_the_terminal() {
+    let db = Database::new().await;
+    for sql in [
+        "insert into settled.destinations (name, channel, effect_scope, revision, generation, rules, definition)
+         values ('hooks', 'webhook', 'hooks', 1, 'g1', '{}', '{}')",
+        "insert into settled.grants (tenant, destination) values ('acme', 'hooks')",
+        r#"select settled.enqueue('hooks', 'INV-1', '{}', 'r', 1, '{"tenant": "acme", "slot": "s\u009b31m\u202egpj",
+            "instructed_by": {"\u001b[2Jname\nFAKE": "v\u001b[31m\r\nFAKE\u2066x"}}')"#,
+        r#"insert into settled.journal (intent_id, kind, actor, data) select id, 'told', E'x\u001b]0;t\u0007\nFAKE',
+            '{"\u001b[31mfield\nFAKE": {"deep": "\u009b31m\u202e\u007f"}}' from settled.intents"#,
+        r#"insert into settled.escalations (id, subject, intent_id, destination, tenant, reason, cause, summary)
+            select gen_random_uuid(), 'intent', id, 'hooks', 'acme', 'refused', 'c', E's\u001b[31m\nFAKE\u009b' from settled.intents"#,
+        r"update settled.intents set provider_id = E'p\u001b[31m\nFAKE', detail = E'd\u001b[31m\nFAKE'",
+    ] {
+        sqlx::query(sql).execute(&db.pool).await.unwrap();
+    }
+    let odd = |c: char| {
+        c != '\n' && c.is_control() || ('\u{2028}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c)
+    };
+    for arguments in [&["show", "INV-1"][..], &["show", "INV-1", "--json"], &["list"], &["show", "a\u{1b}[31m\u{9b}b"]]
+    {
+        let output = in_database(&db, arguments);
+        let text = out(&output) + &err(&output);
+        assert_eq!(text.chars().find(|c| odd(*c)), None, "{arguments:?}: {text:?}");
+        assert!(!text.lines().any(|line| line.trim_start().starts_with("FAKE")), "{arguments:?}: {text}");
+    }
+    // Escaped, not changed: the data is the data.
+    let json: serde_json::Value = serde_json::from_str(&out(&in_database(&db, &["show", "INV-1", "--json"]))).unwrap();
+    assert!(json.to_string().contains("s\u{9b}31m\u{202e}gpj"), "{json}");
+}

@@ -5,7 +5,16 @@ use std::{sync::Arc, time::Duration};
 use axum::body::Body;
 use http::Request;
 use serde_json::json;
-use settled::{clock::TestClock, store::tokens::Kind};
+use settled::{
+    api::problem::{Kind as ProblemKind, Problem},
+    clock::TestClock,
+    lifecycle::Shutdown,
+    store::tokens::Kind,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
 
 use super::http_support::{Api, request};
 
@@ -165,4 +174,39 @@ async fn metrics_are_open_metrics_text_with_the_dedupe_window() {
     assert!(answer.text.contains("settled_escalations_open{reason=\"no_look_up\"} 0"), "{}", answer.text);
     assert!(answer.text.contains("settled_pauses{scope=\"all\"} 0"), "{}", answer.text);
     assert!(answer.text.ends_with("# EOF\n"));
+}
+
+/// As during a failover: the same call may be made again, so it must not look like a fault of the program.
+#[tokio::test]
+async fn a_server_that_only_reads_is_unavailable_not_an_internal_error() {
+    let api = Api::new().await;
+    let mut tx = api.db.pool.begin_with("begin read only").await.unwrap();
+    let refused = sqlx::query("delete from settled.pauses").execute(&mut *tx).await.unwrap_err();
+    assert_eq!(refused.as_database_error().unwrap().code().unwrap(), "25006");
+    assert_eq!(Problem::from(refused).kind(), ProblemKind::Unavailable);
+}
+
+/// Nobody has shown a token yet. Time is turned, not waited for.
+#[tokio::test]
+async fn a_connection_that_never_says_what_it_wants_is_closed() {
+    let api = Api::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shutdown = Shutdown::new();
+    let server = tokio::spawn(settled::api::serve(listener, api.state.clone(), shutdown.clone()));
+    let mut half = TcpStream::connect(address).await.unwrap();
+    half.write_all(b"GET /livez HTTP/1.1\r\nx-long: ").await.unwrap();
+    let mut whole = TcpStream::connect(address).await.unwrap();
+    whole.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut answer = [0; 12];
+    whole.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    tokio::time::pause();
+    for mut connection in [half, whole] {
+        let ended = tokio::time::timeout(Duration::from_secs(300), connection.read_to_end(&mut Vec::new())).await;
+        assert!(ended.is_ok(), "it is open still");
+    }
+    tokio::time::resume();
+    shutdown.hurry();
+    server.await.unwrap().unwrap();
 }

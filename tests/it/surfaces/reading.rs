@@ -152,3 +152,56 @@ async fn the_story_tells_requests_attempts_questions_and_people_in_order() {
         assert!(text.contains(words), "{words}\n{text}");
     }
 }
+
+#[tokio::test]
+async fn a_value_that_the_ledger_cannot_keep_is_the_callers_mistake() {
+    let api = Api::new().await;
+    api.destination("hooks", &["acme"]).await;
+    let person = api.token(Kind::Responder, None).await;
+    let producer = api.token(Kind::Producer, Some("acme")).await;
+    for path in [
+        "/v1/intents?reference=%00",
+        "/v1/intents?destination=a%00",
+        "/v1/intents?tenant=%00",
+        "/v1/escalations?cause=%00",
+        "/v1/escalations?destination=%00",
+        "/v1/escalations?tenant=%00",
+    ] {
+        api.get(path, &person).await.problem(400, "invalid");
+    }
+    let id = accepted(&api, &producer, 1).await;
+    let body = json!({ "reason": "a\u{0}b" });
+    api.post(&format!("/v1/intents/{id}/cancel"), &producer, &body).await.problem(400, "invalid");
+}
+
+#[tokio::test]
+async fn a_pause_says_why_in_plain_words_and_names_what_can_exist() {
+    let api = Api::new().await;
+    let person = api.token(Kind::Responder, None).await;
+    for (name, reason, field) in [
+        ("acme", "x\u{1b}]0;owned\u{7}", "reason"),
+        ("acme", "x\u{0}", "reason"),
+        ("acme", &"x".repeat(2_001), "reason"),
+        ("a\u{1b}[31m", "maintenance", "name"),
+        ("a\u{0}", "maintenance", "name"),
+        (&"x".repeat(64), "maintenance", "name"),
+    ] {
+        let body = json!({ "scope": "tenant", "name": name, "reason": reason });
+        let problem = api.post("/v1/pauses", &person, &body).await.problem(400, "invalid");
+        assert_eq!(problem["field"], field, "{problem}");
+    }
+    assert_eq!(api.get("/v1/pauses", &person).await.json()["pauses"], json!([]));
+}
+
+#[tokio::test]
+async fn a_person_of_one_tenant_is_not_told_of_the_pauses_of_others() {
+    let api = Api::new().await;
+    let (everybody, own) = (api.token(Kind::Responder, None).await, api.token(Kind::Responder, Some("acme")).await);
+    for (scope, name) in [("all", ""), ("destination", "hooks"), ("tenant", "acme"), ("tenant", "rival")] {
+        let body = json!({ "scope": scope, "name": name, "reason": "maintenance" });
+        assert_eq!(api.post("/v1/pauses", &everybody, &body).await.status, 201);
+    }
+    let seen = api.get("/v1/pauses", &own).await;
+    assert_eq!(seen.json()["pauses"].as_array().unwrap().len(), 3, "{}", seen.text);
+    assert!(!seen.text.contains("rival"), "{}", seen.text);
+}

@@ -69,3 +69,19 @@ async fn a_daemon_that_migrates_is_alive_and_not_ready() {
     started.unwrap().stop().await;
     assert!(get(address, "/livez").await.is_none());
 }
+
+/// The moves lock a row and then read its evidence; a default of the database must not change what they see.
+#[tokio::test]
+async fn the_daemon_keeps_to_its_isolation_whatever_the_database_defaults_to() {
+    let db = crate::support::db::Database::new().await;
+    sqlx::query(
+        "do $$ begin execute format('alter database %I set default_transaction_isolation = ''serializable''', current_database()); end $$",
+    )
+    .execute(&db.pool)
+    .await
+    .unwrap();
+    let options = settled::daemon::connect_options(&db.url).unwrap();
+    let mut conn = <sqlx::PgConnection as sqlx::Connection>::connect_with(&options).await.unwrap();
+    let isolation: String = sqlx::query_scalar("show transaction_isolation").fetch_one(&mut conn).await.unwrap();
+    assert_eq!(isolation, "read committed");
+}
