@@ -98,6 +98,7 @@ async fn publish(context: &Context) -> Result<Exit, Failure> {
             Err(
                 error @ (PublishError::SameRevision { .. }
                 | PublishError::ChannelChanged(_)
+                | PublishError::ScopeChanged { .. }
                 | PublishError::Pattern(_)
                 | PublishError::Definition(_)),
             ) => {

@@ -51,6 +51,17 @@ pub enum PublishError {
         "channel of destination {0} must not change; give the new downstream a name of its own and share effect_scope"
     )]
     ChannelChanged(String),
+    /// Effects are unique under their scope, so those asked for so far would be forgotten.
+    #[error(
+        "effect_scope of destination {name} must not change from {held}: effects asked for under it would be forgotten; \
+         give the new downstream a name of its own with effect_scope = \"{held}\""
+    )]
+    ScopeChanged {
+        /// Destination.
+        name: String,
+        /// What is published.
+        held: String,
+    },
     /// Postgres matches the reference and does not know this expression.
     #[error("reference_pattern of destination {0} is not a regular expression of postgres")]
     Pattern(String),
@@ -77,7 +88,7 @@ pub async fn publish(conn: &mut PgConnection, publication: Publication<'_>) -> R
     let mut tx = conn.begin().await?;
     let held = sqlx::query!(
         "-- destinations::publish (held)
-        select channel, revision, definition, rules, generation, withdrawn_at from settled.destinations where name = $1 for no key update",
+        select channel, effect_scope, revision, definition, rules, generation, withdrawn_at from settled.destinations where name = $1 for no key update",
         name
     )
     .fetch_optional(&mut *tx)
@@ -88,6 +99,9 @@ pub async fn publish(conn: &mut PgConnection, publication: Publication<'_>) -> R
             return Err(PublishError::ChannelChanged(name.to_owned()));
         }
         Some(held) if held.revision > revision => return Ok(Published::Older { held: held.revision }),
+        Some(held) if held.effect_scope != destination.scope() => {
+            return Err(PublishError::ScopeChanged { name: name.to_owned(), held: held.effect_scope });
+        }
         Some(held) if held.revision < revision => Published::Replaced,
         Some(held) if held.definition != definition || held.rules != rules || held.generation != generation => {
             return Err(PublishError::SameRevision { name: name.to_owned(), revision });

@@ -71,6 +71,16 @@ async fn a_channel_never_changes_and_a_pattern_must_be_one_of_postgres() {
 }
 
 #[tokio::test]
+async fn an_effect_scope_never_changes_since_effects_would_be_forgotten() {
+    let world = World::new().await;
+    publish(&world, &configured(json!({})), 1, "g1").await.unwrap();
+    let other = configured(json!({"effect_scope": "letters"}));
+    let refused = publish(&world, &other, 2, "g1").await;
+    assert!(matches!(refused, Err(PublishError::ScopeChanged { held, .. }) if held == "invoices"));
+    assert_eq!(world.count("settled.destinations where revision = 1").await, 1);
+}
+
+#[tokio::test]
 async fn what_is_configured_reaches_the_ledger() {
     let world = World::new().await;
     let careful = configured(json!({
