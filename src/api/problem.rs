@@ -155,7 +155,7 @@ impl Kind {
             Self::Conflict => "Other content under a known name",
             Self::KeyReused => "Other content under a known Idempotency-Key",
             Self::EndedWithoutEffect => "The intent ended without effect",
-            Self::Expired => "The identity has expired",
+            Self::Expired => "The deadline has passed, or the identity has expired",
             Self::RivalOpen => "Another call about the same thing is still open",
             Self::TooLate => "It was attempted already",
             Self::Stale => "Somebody else was faster",

@@ -467,7 +467,7 @@ pub async fn past_deadline(
 }
 
 /// How many intents of a destination are in doubt, counted up to `cap`: those that are asked about and those that wait for
-/// a person, but not what was closed as perhaps sent.
+/// a person, but not what was closed as perhaps sent. Scalars and orders, so that the index is read and never a table.
 ///
 /// # Errors
 /// When Postgres does.
@@ -475,8 +475,15 @@ pub async fn open_unknowns(conn: &mut PgConnection, destination: &str, cap: i64)
     Ok(sqlx::query_scalar!(
         r#"-- queue::open_unknowns
         select count(*) as "count!" from (
-            select 1 from settled.queue q join settled.intents i on i.id = q.intent_id
-             where q.destination = $1 and q.kind in ('ask', 'wait') and i.state = 'unknown' limit $2) x"#,
+            (select q.intent_id from settled.queue q
+              where q.destination = $1 and q.kind = 'ask'
+                and (select i.state from settled.intents i where i.id = q.intent_id) = 'unknown'
+              order by q.due_at limit $2)
+            union all
+            (select q.intent_id from settled.queue q
+              where q.destination = $1 and q.kind = 'wait'
+                and (select i.state from settled.intents i where i.id = q.intent_id) = 'unknown'
+              order by q.due_at limit $2)) x"#,
         destination,
         cap,
     )

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use settled::{
     demo::fakes::{faults::Fault, ledger_of_effects::Arrived, webhook::Webhook},
-    engine::{decider::Decider, results::Recorder, runner::Step},
+    engine::{results::Recorder, runner::Step},
     telemetry::metrics::Metrics,
 };
 use tokio::sync::{Notify, mpsc};
@@ -88,13 +88,7 @@ async fn the_decider_applies_the_decisions_about_others() {
         ids.push(id);
     }
     unreadable(&world, ids[0]).await;
-    let mut decider = Decider {
-        pool: world.db.pool.clone(),
-        fleet: Arc::clone(&world.fleet),
-        clock: world.clock.clone(),
-        metrics: Metrics::new(),
-    };
-    let _told = decider.step().await;
+    let _told = world.decider().step().await;
     assert_eq!(world.state(ids[0]).await, "failed");
     assert_eq!(world.state(ids[1]).await, "pending");
 }
@@ -139,7 +133,7 @@ async fn the_recorder_writes_the_results_of_the_others() {
         world.clock.clone(),
         world.worker,
         Arc::new(Notify::new()),
-        Arc::new(Notify::new()),
+        std::sync::Arc::default(),
         Metrics::new(),
     );
     let running = tokio::spawn(recorder.run(inbox));
