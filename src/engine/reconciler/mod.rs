@@ -7,10 +7,14 @@ mod budget;
 mod question;
 mod replay;
 
-use std::time::Duration;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use chrono::{DateTime, Utc};
-use futures_util::future::join_all;
+use tokio::task::{self, JoinError, JoinSet};
 use uuid::Uuid;
 
 use self::{budget::Budgets, replay::Replay};
@@ -43,12 +47,24 @@ const QUESTION_LEASE: Duration = Duration::from_secs(120);
 /// Until the same question is put again after an answer that could not be written.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
 
+/// How long a step waits for its questions. Slower ones go on beside the next steps: a downstream that answers late, or never,
+/// must not hold up what is asked of the others.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// The loop.
 pub struct Reconciler {
-    sending: Sending,
+    asker: Arc<Asker>,
     budgets: Budgets,
+    /// Questions under way; the map says what each of them is about.
+    asking: JoinSet<Result<(), StoreError>>,
+    about: HashMap<task::Id, (String, Uuid)>,
     /// Leased by us, and nothing came of it.
     unconcluded: Vec<Uuid>,
+}
+
+/// Puts one question and writes what it proves.
+struct Asker {
+    sending: Sending,
 }
 
 /// One doubt, read under its lock and then released for the time of asking. Spent by the answer.
@@ -70,9 +86,76 @@ impl Doubt {
 impl Reconciler {
     /// A reconciler; it sends replays through the same parts as the dispatcher.
     pub fn new(sending: Sending) -> Self {
-        Self { sending, budgets: Budgets::default(), unconcluded: Vec::new() }
+        Self {
+            asker: Arc::new(Asker { sending }),
+            budgets: Budgets::default(),
+            asking: JoinSet::new(),
+            about: HashMap::new(),
+            unconcluded: Vec::new(),
+        }
     }
 
+    fn begin(&mut self, name: &str, intent_id: Uuid) -> task::Id {
+        let asker = Arc::clone(&self.asker);
+        // When its lease is over another daemon may ask it, so nobody waits for it any longer.
+        let begun = self.asking.spawn(async move {
+            tokio::time::timeout(QUESTION_LEASE, asker.ask(intent_id)).await.unwrap_or_else(|_elapsed| {
+                tracing::warn!(intent.id = %intent_id, "a question took longer than its lease");
+                Err(StoreError::Moved { what: "the question", row: intent_id })
+            })
+        });
+        self.about.insert(begun.id(), (name.to_owned(), intent_id));
+        begun.id()
+    }
+
+    /// Takes note of one that has ended, and returns which it was.
+    fn ended(&mut self, ended: Result<(task::Id, Result<(), StoreError>), JoinError>) -> task::Id {
+        let (id, result) = match ended {
+            Ok((id, result)) => (id, result.map_err(Some)),
+            Err(broken) => {
+                tracing::error!(error = %broken, "a question broke off");
+                (broken.id(), Err(None))
+            }
+        };
+        let Some((_, intent_id)) = self.about.remove(&id) else { return id };
+        let Err(error) = result else { return id };
+        self.unconcluded.push(intent_id);
+        match error {
+            // Somebody moved it meanwhile.
+            Some(error) if error.is_transient() => {
+                tracing::debug!(intent.id = %intent_id, %error, "question not concluded");
+            }
+            Some(error) => {
+                tracing::warn!(intent.id = %intent_id, %error, "question not concluded; it will be asked again");
+            }
+            None => {}
+        }
+        id
+    }
+
+    /// Waits until no question is under way any more.
+    pub async fn finish(&mut self) {
+        while let Some(ended) = self.asking.join_next_with_id().await {
+            self.ended(ended);
+        }
+    }
+
+    /// Waits for these, but not for ever.
+    async fn wait_for(&mut self, mut begun: HashSet<task::Id>) {
+        let enough = tokio::time::sleep(PATIENCE);
+        tokio::pin!(enough);
+        while !begun.is_empty() {
+            let ended = tokio::select! {
+                ended = self.asking.join_next_with_id() => ended,
+                () = &mut enough => None,
+            };
+            let Some(ended) = ended else { return };
+            begun.remove(&self.ended(ended));
+        }
+    }
+}
+
+impl Asker {
     async fn read(&self, intent_id: Uuid) -> Result<Option<Doubt>, StoreError> {
         let mut tx = self.sending.pool.begin().await?;
         let Some(case) = Case::lock(&mut tx, intent_id, self.sending.clock.sql_now()).await? else { return Ok(None) };
@@ -83,7 +166,7 @@ impl Reconciler {
             let actor = self.actor();
             let moved = settle(&mut tx, &case, &policy, &Cause::of(&actor)).await?;
             tx.commit().await?;
-            moved.count(&self.sending.metrics, Self::NAME);
+            moved.count(&self.sending.metrics, Reconciler::NAME);
             return Ok(None);
         }
         tx.commit().await?;
@@ -154,7 +237,7 @@ impl Reconciler {
         cause.detail = Some(why.to_owned());
         let moved = settle(&mut tx, &case, &policy, &cause).await?;
         tx.commit().await?;
-        moved.count(&self.sending.metrics, Self::NAME);
+        moved.count(&self.sending.metrics, Reconciler::NAME);
         tracing::info!(intent.id = %case.intent.id, intent.reference = %case.intent.reference, state = moved.folded.state.as_str(), why, "asking has ended");
         Ok(())
     }
@@ -212,7 +295,7 @@ impl Reconciler {
         let moved = self.place(&mut tx, &case, &doubt, &judged).await?;
         failpoint!("reconcile-before-commit");
         tx.commit().await?;
-        moved.count(&self.sending.metrics, Self::NAME);
+        moved.count(&self.sending.metrics, Reconciler::NAME);
         tell(&self.sending.metrics, &case, attempt, &judged, pages, &moved);
         Ok(())
     }
@@ -255,41 +338,39 @@ impl Step for Reconciler {
     const NAME: &'static str = "reconciler";
 
     async fn step(&mut self) -> Result<Progress, StoreError> {
-        let at = self.sending.clock.sql_now();
-        let mut conn = self.sending.pool.acquire().await?;
+        while let Some(ended) = self.asking.try_join_next_with_id() {
+            self.ended(ended);
+        }
+        let Sending { pool, clock, fleet, worker, .. } = self.asker.sending.clone();
+        let at = clock.sql_now();
+        let mut conn = pool.acquire().await?;
         if !self.unconcluded.is_empty() {
             let again = AGAIN_AFTER.as_secs_f64();
-            store::queue::put_off_questions(&mut conn, &self.unconcluded, self.sending.worker, again, at).await?;
+            store::queue::put_off_questions(&mut conn, &self.unconcluded, worker, again, at).await?;
             self.unconcluded.clear();
         }
         let names = store::generations::with_questions_due(&mut conn, at).await?;
-        let mut due = Vec::new();
+        let mut begun = HashSet::new();
         for name in names {
-            let per_minute =
-                self.sending.fleet.get(&name).and_then(|s| s.config.look_up.as_ref()).map_or(60, |l| l.per_minute);
-            let allowed = self.budgets.take(&name, per_minute, AT_ONCE, self.sending.clock.boot());
+            let under_way = self.about.values().filter(|(of, _)| *of == name).count();
+            let free = AT_ONCE - i64::try_from(under_way).unwrap_or(AT_ONCE);
+            if free <= 0 {
+                continue;
+            }
+            let per_minute = fleet.get(&name).and_then(|s| s.config.look_up.as_ref()).map_or(60, |l| l.per_minute);
+            let allowed = self.budgets.take(&name, per_minute, free, clock.boot());
             if allowed == 0 {
                 continue;
             }
             let lease = QUESTION_LEASE.as_secs_f64();
-            let claimed =
-                store::queue::claim_questions(&mut conn, &name, allowed, lease, self.sending.worker, at).await?;
+            let claimed = store::queue::claim_questions(&mut conn, &name, allowed, lease, worker, at).await?;
             self.budgets.give_back(&name, allowed - i64::try_from(claimed.len()).unwrap_or(0));
-            due.extend(claimed);
+            begun.extend(claimed.iter().map(|question| self.begin(&name, question.intent_id)));
         }
         drop(conn);
-        let results = join_all(due.iter().map(|question| self.ask(question.intent_id))).await;
-        for (question, result) in due.iter().zip(results) {
-            let Err(error) = result else { continue };
-            self.unconcluded.push(question.intent_id);
-            if error.is_transient() {
-                // Somebody moved it meanwhile.
-                tracing::debug!(intent.id = %question.intent_id, %error, "question not concluded");
-            } else {
-                tracing::warn!(intent.id = %question.intent_id, %error, "question not concluded; it will be asked again");
-            }
-        }
-        Ok(if due.is_empty() { Progress::Idle } else { Progress::Worked(due.len()) })
+        let worked = begun.len();
+        self.wait_for(begun).await;
+        Ok(if worked == 0 { Progress::Idle } else { Progress::Worked(worked) })
     }
 }
 

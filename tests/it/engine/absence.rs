@@ -3,16 +3,20 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use settled::demo::fakes::{
-    desk::{Matching, Paging},
-    faults::{Fault, Stage},
-    webhook::Webhook,
+use settled::{
+    demo::fakes::{
+        desk::{Matching, Paging},
+        faults::{Fault, Stage},
+        webhook::Webhook,
+    },
+    engine::runner::Step,
 };
 
 use super::doubt::{Doubt, PAYLOAD, Setting};
 use crate::support::{
     fragments::webhook,
-    scripted::{Scripted, json as reply},
+    scripted::{Act, Scripted, json as reply},
+    world::World,
 };
 
 /// A question for each name, by reference; references are lower case here because the fake does not fold.
@@ -268,4 +272,30 @@ account = {{ url = "{base}/account", expect = {{ "/account" = "demo-webhook" }} 
     let id = doubt.world.text("select provider_id from settled.intents where id = $1", doubt.id).await.unwrap();
     assert_eq!(id, "EV 1 [31m 31m 2  FAKE");
     doubt.nothing_was_sent();
+}
+
+/// One destination's look-up takes every question and never answers; the other one's is as quick as ever.
+#[tokio::test]
+async fn a_downstream_that_never_answers_does_not_hold_up_what_is_asked_of_others() {
+    let silent = Scripted::new(|_| Act::Silence).await;
+    let receiver = Webhook::start().await.unwrap();
+    let quick = webhook("erp", &receiver, "", "");
+    let base = silent.base.clone();
+    let slow = quick
+        .replace("name = \"erp\"", "name = \"crm\"")
+        .replace(&format!("{}/events", receiver.url()), &format!("{base}/events"))
+        .replace(&format!("{}/account", receiver.url()), &format!("{base}/account"))
+        .replace("reply = \"2s\"", "reply = \"45s\"");
+    let mut world = World::new(&[slow, quick]).await;
+    receiver.faults().for_reference("INV-1", Fault::LoseReply);
+    receiver.faults().for_reference("INV-2", Fault::LoseReply);
+    let held_up = world.enqueue("crm", "INV-1", PAYLOAD).await;
+    let id = world.enqueue("erp", "INV-2", PAYLOAD).await;
+    world.dispatch().await;
+    assert_eq!((world.state(held_up).await, world.state(id).await), ("unknown".to_owned(), "unknown".to_owned()));
+    world.turn(60);
+    let asked = tokio::time::timeout(std::time::Duration::from_secs(20), world.reconciler.step()).await;
+    assert!(asked.is_ok_and(|step| step.is_ok()), "the step waits for the one that never answers");
+    assert_eq!(world.state(id).await, "sent", "{:#?}", world.verdicts(id).await);
+    assert!(!silent.got().is_empty());
 }

@@ -183,6 +183,7 @@ impl World {
     /// One step of the reconciler, replays included.
     pub async fn ask(&mut self) {
         self.reconciler.step().await.unwrap();
+        self.reconciler.finish().await;
         self.finish().await;
     }
 

@@ -196,6 +196,7 @@ async fn a_pause_says_why_in_plain_words_and_names_what_can_exist() {
 #[tokio::test]
 async fn a_person_of_one_tenant_is_not_told_of_the_pauses_of_others() {
     let api = Api::new().await;
+    api.destination("hooks", &[]).await;
     let (everybody, own) = (api.token(Kind::Responder, None).await, api.token(Kind::Responder, Some("acme")).await);
     for (scope, name) in [("all", ""), ("destination", "hooks"), ("tenant", "acme"), ("tenant", "rival")] {
         let body = json!({ "scope": scope, "name": name, "reason": "maintenance" });
