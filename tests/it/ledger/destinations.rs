@@ -77,7 +77,7 @@ async fn an_effect_scope_never_changes_since_effects_would_be_forgotten() {
     let other = configured(json!({"effect_scope": "letters"}));
     let refused = publish(&world, &other, 2, "g1").await;
     assert!(matches!(refused, Err(PublishError::ScopeChanged { held, .. }) if held == "invoices"));
-    assert_eq!(world.count("settled.destinations where revision = 1").await, 1);
+    assert_eq!(world.count("settled.destinations where name = 'invoices' and revision = 1").await, 1);
 }
 
 #[tokio::test]
