@@ -74,6 +74,8 @@ pub fn connect_options(url: &str) -> anyhow::Result<PgConnectOptions> {
     let options = PgConnectOptions::from_str(url).context("database.url")?;
     Ok(options.application_name("settled").options([
         ("plan_cache_mode", "force_generic_plan"),
+        // A plan made while a table was empty stays for the life of the session: it must not read the table as a whole.
+        ("enable_seqscan", "off"),
         ("jit", "off"),
         ("default_transaction_isolation", "read committed"),
         // A row that somebody holds must not stop a loop; the transaction of a machine that is gone must not hold one.
