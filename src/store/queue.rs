@@ -251,8 +251,10 @@ pub async fn settle_sent(
             update settled.intents i
                set state = 'sent', sent_at = r.now, settled_at = r.now, provider_id = nullif(r.provider_id, ''),
                    evidence = i.evidence + 1, version = i.version + 1
-              from r join settled.attempts a on a.intent_id = r.id and a.number = 1 and a.token = r.token
+              from r
              where i.id = r.id and i.state = 'in_flight' and i.attempt = 1 and i.evidence = 0
+               -- One row by its key, whatever the planner believes of a table that was empty when it planned.
+               and r.token = (select a.token from settled.attempts a where a.intent_id = i.id and a.number = 1)
             returning i.id, r.token, r.report, r.digest, r.now),
         a as (
             update settled.attempts a
@@ -262,7 +264,9 @@ pub async fn settle_sent(
         e as (
             update settled.escalations e
                set closed_at = i.now, closed_by = 'dispatcher@' || $6::uuid, resolution = 'the intent is sent', version = e.version + 1
-              from i where e.intent_id = i.id and e.subject = 'intent' and e.closed_at is null and e.reason = any($8)),
+              from i
+             where e.intent_id = any($1) and e.intent_id = i.id and e.subject = 'intent' and e.closed_at is null
+               and e.reason = any($8)),
         j as (
             insert into settled.journal (intent_id, at, kind, attempt, actor, data)
             select i.id, i.now, 'move', 1, 'dispatcher@' || $6::uuid, '{"from": "in_flight", "to": "sent"}' from i)
