@@ -66,10 +66,14 @@ pub(super) async fn queue(
             put(conn, intent.id, Waits::Send, due, intent.deadline).await
         }
         State::InFlight => Ok(()),
-        State::Unknown => match next_question(case, folded, policy, cause) {
-            Some(at) => put(conn, intent.id, Waits::Ask, at, None).await,
-            None => put(conn, intent.id, Waits::Person, intent.now, None).await,
-        },
+        State::Unknown => {
+            // A deadline that is still ahead is told to people; one that has passed ends no doubt.
+            let ahead = intent.deadline.filter(|deadline| *deadline > intent.now);
+            match next_question(case, folded, policy, cause) {
+                Some(at) => put(conn, intent.id, Waits::Ask, at, ahead).await,
+                None => put(conn, intent.id, Waits::Person, intent.now, ahead).await,
+            }
+        }
         State::Abandoned => match next_question(case, folded, policy, cause) {
             Some(at) => put(conn, intent.id, Waits::Ask, at, None).await,
             None => remove(conn, intent.id).await,

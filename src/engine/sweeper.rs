@@ -51,8 +51,15 @@ impl Sweeper {
         let mut tx = self.pool.begin().await?;
         store::durable(&mut tx).await?;
         let Some(case) = Case::lock(&mut tx, id, self.clock.sql_now()).await? else { return Ok(false) };
-        if matches!(case.intent.state, State::InFlight) {
-            return Ok(false);
+        match case.intent.state {
+            State::InFlight => return Ok(false),
+            State::Unknown | State::Abandoned => {
+                // Nothing is sent after it, and what may have happened before it is still asked about.
+                store::queue::forget_deadline(&mut tx, id).await?;
+                tx.commit().await?;
+                return Ok(true);
+            }
+            State::Held | State::Pending | State::Sent | State::Failed | State::Cancelled => {}
         }
         let policy = self.fleet.policy(&case.intent.destination);
         let actor = format!("sweeper@{}", self.worker);

@@ -285,7 +285,7 @@ pub async fn deadline_near(
            and q.deadline <= coalesce($2, statement_timestamp()) + make_interval(secs => $1)
            -- Whoever gave less time than the warning takes was not to be warned.
            and i.created_at < q.deadline - make_interval(secs => $1)
-           and i.state in ('held', 'pending')
+           and i.state in ('held', 'pending', 'unknown')
            -- A scalar, so that it is looked up for each row and never by a scan of all escalations.
            and (select e.id from settled.escalations e
                  where e.intent_id = i.id and e.reason = 'deadline_near' limit 1) is null

@@ -470,6 +470,17 @@ pub async fn past_deadline(
     .await?)
 }
 
+/// The deadline of an intent in doubt has passed: it ends no doubt, so it is not looked for again.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn forget_deadline(conn: &mut PgConnection, intent_id: Uuid) -> Result<(), StoreError> {
+    sqlx::query!("-- queue::forget_deadline\nupdate settled.queue set deadline = null where intent_id = $1", intent_id)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
 /// How many intents of a destination are in doubt, counted up to `cap`: those that are asked about and those that wait for
 /// a person, but not what was closed as perhaps sent. Scalars and orders, so that the index is read and never a table.
 ///

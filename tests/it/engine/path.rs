@@ -1,6 +1,9 @@
 //! The straight path, and the first turns off it.
 
-use settled::demo::fakes::{faults::Fault, webhook::Webhook};
+use settled::{
+    demo::fakes::{faults::Fault, webhook::Webhook},
+    engine::runner::Step,
+};
 
 use crate::support::{
     fragments::{mute_webhook, webhook},
@@ -116,7 +119,6 @@ async fn a_lapsed_lease_is_a_doubt_and_a_late_result_is_still_evidence() {
     let receiver = Webhook::start().await.unwrap();
     let mut world = World::new(&[webhook("erp", &receiver, "", "")]).await;
     let id = world.enqueue("erp", "INV-2291", PAYLOAD).await;
-    use settled::engine::runner::Step;
     world.dispatcher.step().await.unwrap();
     world.sending.tracker.close();
     world.sending.tracker.wait().await;
@@ -143,9 +145,40 @@ async fn a_deadline_is_never_passed_in_silence() {
     sqlx::query("update settled.queue set deadline = now() + interval '1 hour'").execute(&world.db.pool).await.unwrap();
     world.turn(7200);
     world.dispatch().await;
-    use settled::engine::runner::Step;
     world.sweeper.step().await.unwrap();
     assert_eq!(world.state(id).await, "cancelled");
     assert_eq!(world.reasons(id).await, ["deadline_passed"]);
     assert_eq!(receiver.effects().all().len(), 0);
+}
+
+#[tokio::test]
+async fn people_are_told_of_a_doubt_whose_deadline_is_near_and_the_deadline_ends_no_doubt() {
+    let receiver = Webhook::start().await.unwrap();
+    let mut world = World::new(&[webhook("erp", &receiver, "", "")]).await;
+    let id = world.enqueue("erp", "INV-2291", PAYLOAD).await;
+    sqlx::query("update settled.intents set deadline = now() + interval '2 hours' where id = $1")
+        .bind(id)
+        .execute(&world.db.pool)
+        .await
+        .unwrap();
+    receiver.effects().hold();
+    receiver.faults().next(Fault::LoseReply);
+    world.dispatch().await;
+    world.sweeper.step().await.unwrap();
+    assert!(!world.reasons(id).await.contains(&"deadline_near".to_owned()));
+    world.turn(7200 - 600);
+    world.sweeper.step().await.unwrap();
+    assert!(world.reasons(id).await.contains(&"deadline_near".to_owned()), "{:?}", world.reasons(id).await);
+    world.turn(3600);
+    for _ in 0..3 {
+        world.sweeper.step().await.unwrap();
+        world.ask().await;
+        world.dispatch().await;
+    }
+    assert_eq!(world.state(id).await, "unknown");
+    receiver.effects().release();
+    world.turn(600);
+    world.ask().await;
+    assert_eq!(world.state(id).await, "sent", "{:?}", world.verdicts(id).await);
+    assert_eq!(receiver.effects().all().len(), 1);
 }
