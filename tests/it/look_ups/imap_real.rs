@@ -8,7 +8,7 @@ use settled::{
     config::destination::Destination,
     domain::{
         intent::Outgoing,
-        outcome::{Ended, Outcome, Proof, Stage},
+        outcome::{DoubtKind, Ended, Outcome, Proof, Stage},
         question::{AccountSeen, Probe, Question, Role, Seen},
     },
     look_up::{LookUp, imap::Imap},
@@ -128,8 +128,7 @@ async fn real_postfix_and_dovecot_answer_for_a_mail_whose_reply_was_cut() {
     assert!(servers.logs().contains(queue_id.as_str()));
 
     let ended = send(&cut, &outgoing(&payload())).await;
-    // Whether the reset or the silence is noticed first is the machine's affair; it is a doubt either way.
-    assert!(matches!(ended.outcome, Outcome::Ambiguous { .. }), "{ended:?}\n{}", servers.logs());
+    assert_eq!(ended.outcome, Outcome::Ambiguous { doubt: DoubtKind::ConnectionLost }, "{}", servers.logs());
     assert_eq!(ended.report.stage, Stage::Handed);
 
     let question = Question {
