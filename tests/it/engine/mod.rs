@@ -10,6 +10,7 @@ mod audit_shutdown;
 mod cases_dup;
 mod cases_lease;
 mod cases_lost;
+mod cases_pg;
 mod doubt;
 mod failure_modes;
 mod generations;
