@@ -108,11 +108,9 @@ pub async fn check(options: &PgConnectOptions, pooler: Pooler) -> Result<(), Ses
 
 /// PgBouncer answers 08P01 to a startup parameter that it does not know.
 fn refusal(error: sqlx::Error) -> SessionError {
-    match &error {
-        sqlx::Error::Database(e) if e.message().contains("startup parameter") => {
-            SessionError::Refused(e.message().to_owned())
-        }
-        _ => SessionError::Database(error),
+    match error.as_database_error().map(|e| e.message().to_owned()) {
+        Some(told) if told.contains("startup parameter") => SessionError::Refused(told),
+        Some(_) | None => SessionError::Database(error),
     }
 }
 
