@@ -14,6 +14,7 @@ pub mod config;
 pub mod daemon;
 #[cfg(feature = "demo")]
 pub mod demo;
+pub mod doctor;
 pub mod domain;
 pub mod engine;
 pub mod failpoint;

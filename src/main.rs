@@ -2,6 +2,7 @@
 
 use std::{process::ExitCode, sync::Arc};
 
+use secrecy::ExposeSecret;
 #[cfg(feature = "demo")]
 use settled::bench;
 use settled::{
@@ -10,7 +11,7 @@ use settled::{
         exit::{Exit, Failure},
     },
     clock::SystemClock,
-    config, daemon,
+    config, daemon, doctor,
     lifecycle::Shutdown,
     telemetry,
 };
@@ -23,6 +24,7 @@ async fn main() -> ExitCode {
     }
     let result = match &cli.command {
         Command::Serve { migrate } => serve(&cli, *migrate).await,
+        Command::Doctor => return ended(examine(&cli).await),
         #[cfg(feature = "demo")]
         Command::Demo(demo) => return play(demo).await,
         #[cfg(feature = "demo")]
@@ -33,14 +35,27 @@ async fn main() -> ExitCode {
         // `cli::run` has taken every other command.
         _ => return Exit::Usage.into(),
     };
+    ended(result.map(|()| Exit::Ok))
+}
+
+fn ended(result: anyhow::Result<Exit>) -> ExitCode {
     match result {
-        Ok(()) => Exit::Ok.into(),
+        Ok(exit) => exit.into(),
         Err(error) => {
             let failure = Failure::from(error);
             cli::complain(&failure.error);
             failure.exit.into()
         }
     }
+}
+
+async fn examine(cli: &cli::Cli) -> anyhow::Result<Exit> {
+    let mut settings = config::load(&cli.config_path())?;
+    if let Some(url) = &cli.database_url {
+        settings.database.use_url(url);
+    }
+    let url = settings.database.url()?;
+    cli::report(&doctor::run(&settings, url.expose_secret()).await, cli.json)
 }
 
 async fn serve(cli: &cli::Cli, migrate: bool) -> anyhow::Result<()> {

@@ -96,6 +96,18 @@ pub enum Command {
     },
     /// Check the configuration, offline
     Check,
+    /// Look at this installation, reading only: clocks, durability, locks, roles, doubt, secrets, controls
+    Doctor,
+    /// Write the completions of a shell to stdout
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a directory
+    Man {
+        /// It must exist
+        directory: PathBuf,
+    },
     /// Measure this machine: deliveries, latency, CPU, memory, as ratios to bare yardsticks
     #[cfg(feature = "demo")]
     Bench {

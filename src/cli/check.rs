@@ -3,6 +3,7 @@
 use super::{
     context::Context,
     exit::{Exit, Failure},
+    output::Output,
 };
 use crate::config::{
     check::{Level, Report},
@@ -17,18 +18,23 @@ pub(super) fn run(context: &Context) -> Result<Exit, Failure> {
         Ok(settings) => crate::config::check::run(&settings, &path.display().to_string(), &objections),
         Err(errors) => Report::unreadable(&errors.0),
     };
-    context.out.rows(&report.lines, &["", "WHAT", "FOUND"], |line| {
+    print(context.out, &report)?;
+    match report.worst() {
+        Level::Ok | Level::Warning => Ok(Exit::Ok),
+        Level::Failed => Ok(Exit::Config),
+    }
+}
+
+/// One line for each thing that was looked at.
+pub(super) fn print(out: Output, report: &Report) -> anyhow::Result<()> {
+    out.rows(&report.lines, &["", "WHAT", "FOUND"], |line| {
         let mark = match line.level {
             Level::Ok => "ok",
             Level::Warning => "warn",
             Level::Failed => "FAIL",
         };
         vec![mark.to_owned(), line.subject.clone(), line.text.clone()]
-    })?;
-    match report.worst() {
-        Level::Ok | Level::Warning => Ok(Exit::Ok),
-        Level::Failed => Ok(Exit::Config),
-    }
+    })
 }
 
 /// What the adapters of a destination say about its section.

@@ -14,6 +14,7 @@ mod escalations;
 pub mod exit;
 mod intents;
 mod ledger;
+mod manual;
 mod output;
 mod pauses;
 mod producers;
@@ -25,6 +26,8 @@ pub use arguments::{Cli, Command};
 pub use arguments::{Demo, DemoTool};
 use context::Context;
 use exit::{Exit, Failure};
+
+use crate::config::check::Level;
 
 /// Reads the command line; prints help or a usage error and ends the process where clap says so.
 pub fn parse() -> Cli {
@@ -43,6 +46,18 @@ pub fn complain(error: &anyhow::Error) {
     output::complain(error);
 }
 
+/// Puts a report on stdout and says how the process ends: 0, or 1 where something failed.
+///
+/// # Errors
+/// When stdout cannot be written.
+pub fn report(report: &crate::config::check::Report, json: bool) -> anyhow::Result<Exit> {
+    check::print(output::Output { json }, report)?;
+    Ok(match report.worst() {
+        Level::Ok | Level::Warning => Exit::Ok,
+        Level::Failed => Exit::Failed,
+    })
+}
+
 /// Puts a result on stdout.
 ///
 /// # Errors
@@ -55,10 +70,12 @@ pub fn say(text: &str) -> anyhow::Result<()> {
 pub async fn run(cli: &Cli) -> Option<Exit> {
     let context = Context::new(cli);
     let result = match &cli.command {
-        Command::Serve { .. } => return None,
+        Command::Serve { .. } | Command::Doctor => return None,
         #[cfg(feature = "demo")]
         Command::Demo(_) | Command::Bench { .. } => return None,
         Command::Check => check::run(&context),
+        Command::Completions { shell } => manual::completions(*shell),
+        Command::Man { directory } => manual::pages(directory),
         Command::Migrate => ledger::migrate(&context).await,
         Command::Show { intent, tenant } => intents::show(&context, intent, tenant.as_deref()).await,
         Command::List(list) => intents::list(&context, list).await,

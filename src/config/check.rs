@@ -48,7 +48,8 @@ pub struct Report {
 }
 
 impl Report {
-    fn add(&mut self, level: Level, subject: impl Into<String>, text: impl Into<String>) {
+    /// One more line.
+    pub fn add(&mut self, level: Level, subject: impl Into<String>, text: impl Into<String>) {
         self.lines.push(Line { level, subject: subject.into(), text: text.into() });
     }
 

@@ -4,6 +4,7 @@ pub mod attempts;
 #[cfg(feature = "demo")]
 pub mod bench;
 pub mod destinations;
+pub mod doctor;
 pub mod error;
 pub mod escalations;
 pub mod generations;

@@ -4,18 +4,18 @@ use std::process::{Command, Output};
 
 use crate::support::db::Database;
 
-fn settled(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+pub(super) fn settled(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_settled"));
     command.args(arguments).env_remove("SETTLED_CONFIG").env_remove("SETTLED_DATABASE_URL");
     command.envs(environment.iter().copied());
     command.output().unwrap()
 }
 
-fn out(output: &Output) -> String {
+pub(super) fn out(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn err(output: &Output) -> String {
+pub(super) fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
@@ -116,13 +116,13 @@ webhook = { url = "https://TARGET/" }
 "#;
 
 /// A database with one published destination that tenant acme may use, and its configuration.
-struct Installed {
-    db: Database,
+pub(super) struct Installed {
+    pub(super) db: Database,
     dir: tempfile::TempDir,
 }
 
 impl Installed {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         use std::os::unix::fs::PermissionsExt;
         let this = Self { db: Database::new().await, dir: tempfile::tempdir().unwrap() };
         let secret = this.dir.path().join("key");
@@ -147,7 +147,7 @@ impl Installed {
         std::fs::write(self.dir.path().join("settled.toml"), text).unwrap();
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub(super) fn run(&self, arguments: &[&str]) -> Output {
         let config = self.dir.path().join("settled.toml");
         settled(arguments, &[("SETTLED_CONFIG", config.to_str().unwrap())])
     }

@@ -3,6 +3,7 @@
 mod asking;
 mod cli;
 mod config;
+mod doctor;
 mod http;
 mod http_support;
 mod pooler;
