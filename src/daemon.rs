@@ -41,6 +41,12 @@ use crate::{
     telemetry::{metrics::Metrics, progress::Progress},
 };
 
+/// How long send slots come free before they are filled by the next claim, while there is work.
+const GATHER: Duration = Duration::from_millis(2);
+
+/// A connection that was idle for longer is asked whether it lives before it is used.
+const TRUSTED_IDLE: Duration = Duration::from_secs(1);
+
 /// Results that may wait to be written before claiming stops.
 const UNWRITTEN: usize = 1024;
 /// What the end waits for each of its last steps.
@@ -122,6 +128,16 @@ pub async fn start(
         .max_connections(settings.database.max_connections)
         .min_connections(settings.database.min_connections)
         .acquire_timeout(settings.database.acquire_timeout)
+        // A connection that was used a moment ago is not asked whether it lives; its next statement tells.
+        .test_before_acquire(false)
+        .before_acquire(|conn, meta| {
+            Box::pin(async move {
+                if meta.idle_for > TRUSTED_IDLE {
+                    conn.ping().await?;
+                }
+                Ok(true)
+            })
+        })
         .connect_with(connect_options(url.expose_secret())?)
         .await
         .context("connect to the database")?;
@@ -244,7 +260,8 @@ impl House {
         stop: &CancellationToken,
     ) -> Vec<JoinHandle<()>> {
         let timing = &self.settings.dispatcher;
-        let quick = Pace { busy: Duration::ZERO, idle_min: timing.poll_min, idle_max: timing.poll_max };
+        // A claim is a durable commit: one for the slots that come free in this time, not one for each.
+        let quick = Pace { busy: GATHER, idle_min: timing.poll_min, idle_max: timing.poll_max };
         let calm = Pace {
             busy: Duration::from_millis(20),
             idle_min: Duration::from_millis(100),

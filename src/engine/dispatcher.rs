@@ -90,7 +90,7 @@ enum Proofs {
 
 /// The loop.
 pub struct Dispatcher {
-    sending: Sending,
+    sending: Arc<Sending>,
 }
 
 impl Dispatcher {
@@ -100,7 +100,7 @@ impl Dispatcher {
         for served in sending.fleet.iter() {
             sending.metrics.breaker(&served.config.name, served.breaker.is_open());
         }
-        Self { sending }
+        Self { sending: Arc::new(sending) }
     }
 
     /// Destinations that may take something now, with how many.
@@ -151,7 +151,7 @@ impl Dispatcher {
         let mut permits = permits;
         for claim in claims {
             let Some(permit) = permits.split(1) else { break };
-            let (served, sending) = (Arc::clone(served), s.clone());
+            let (served, sending) = (Arc::clone(served), Arc::clone(s));
             s.tracker.spawn(async move { send(&sending, &served, claim, permit).await });
         }
         Ok(count)
@@ -161,8 +161,7 @@ impl Dispatcher {
         let s = &self.sending;
         let lease = served.config.lease();
         let allowance = Allowance::before_claim(&*s.clock, lease);
-        let mut tx = s.pool.begin().await?;
-        store::durable(&mut tx).await?;
+        let mut tx = store::begin_durable(&s.pool).await?;
         let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
         let picked = store::queue::pick(&mut tx, &served.config.name, limit, s.clock.sql_now()).await?;
         let Some(now) = picked.first().map(|p| p.now) else {
@@ -205,9 +204,7 @@ impl Dispatcher {
             return Err(error.into());
         }
         failpoint!("claim-after-commit");
-        for _ in &claims {
-            s.metrics.moved(State::InFlight.as_str(), Self::NAME);
-        }
+        s.metrics.moved_many(State::InFlight.as_str(), Self::NAME, claims.len());
         for moved in went_stale {
             moved.count(&s.metrics, Self::NAME);
         }
