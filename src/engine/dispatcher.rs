@@ -90,7 +90,7 @@ enum Proofs {
 
 /// The loop.
 pub struct Dispatcher {
-    sending: Arc<Sending>,
+    sending: Sending,
 }
 
 impl Dispatcher {
@@ -100,7 +100,7 @@ impl Dispatcher {
         for served in sending.fleet.iter() {
             sending.metrics.breaker(&served.config.name, served.breaker.is_open());
         }
-        Self { sending: Arc::new(sending) }
+        Self { sending }
     }
 
     /// Destinations that may take something now, with how many.
@@ -151,7 +151,7 @@ impl Dispatcher {
         let mut permits = permits;
         for claim in claims {
             let Some(permit) = permits.split(1) else { break };
-            let (served, sending) = (Arc::clone(served), Arc::clone(s));
+            let (served, sending) = (Arc::clone(served), s.clone());
             s.tracker.spawn(async move { send(&sending, &served, claim, permit).await });
         }
         Ok(count)
@@ -161,7 +161,8 @@ impl Dispatcher {
         let s = &self.sending;
         let lease = served.config.lease();
         let allowance = Allowance::before_claim(&*s.clock, lease);
-        let mut tx = store::begin_durable(&s.pool).await?;
+        let mut tx = s.pool.begin().await?;
+        store::durable(&mut tx).await?;
         let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
         let picked = store::queue::pick(&mut tx, &served.config.name, limit, s.clock.sql_now()).await?;
         let Some(now) = picked.first().map(|p| p.now) else {
@@ -204,7 +205,9 @@ impl Dispatcher {
             return Err(error.into());
         }
         failpoint!("claim-after-commit");
-        s.metrics.moved_many(State::InFlight.as_str(), Self::NAME, claims.len());
+        for _ in &claims {
+            s.metrics.moved(State::InFlight.as_str(), Self::NAME);
+        }
         for moved in went_stale {
             moved.count(&s.metrics, Self::NAME);
         }

@@ -231,12 +231,7 @@ impl Metrics {
 
     /// An intent moved; `by` is a loop, `person` or `producer`.
     pub fn moved(&self, to: &str, by: &str) {
-        self.moved_many(to, by, 1);
-    }
-
-    /// So many intents moved alike.
-    pub fn moved_many(&self, to: &str, by: &str, count: usize) {
-        self.moves.get_or_create(&[("to", to.to_owned()), ("by", by.to_owned())]).inc_by(count as u64);
+        self.moves.get_or_create(&[("to", to.to_owned()), ("by", by.to_owned())]).inc();
     }
 
     /// A call asked for an effect; `verdict` is one of the ledger's verdicts or a problem's name.
