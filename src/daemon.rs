@@ -42,9 +42,6 @@ use crate::{
 /// How long send slots come free before they are filled by the next claim, while there is work.
 const GATHER: Duration = Duration::from_millis(2);
 
-/// A connection that was idle for longer is asked whether it lives before it is used.
-const TRUSTED_IDLE: Duration = Duration::from_secs(1);
-
 /// Results that may wait to be written before claiming stops.
 const UNWRITTEN: usize = 1024;
 /// What the end waits for each of its last steps.
@@ -109,17 +106,7 @@ pub async fn start(
     let pool = PgPoolOptions::new()
         .max_connections(settings.database.max_connections)
         .min_connections(settings.database.min_connections)
-        .acquire_timeout(settings.database.acquire_timeout)
-        // A connection that was used a moment ago is not asked whether it lives; its next statement tells.
-        .test_before_acquire(false)
-        .before_acquire(|conn, meta| {
-            Box::pin(async move {
-                if meta.idle_for > TRUSTED_IDLE {
-                    conn.ping().await?;
-                }
-                Ok(true)
-            })
-        });
+        .acquire_timeout(settings.database.acquire_timeout);
     let pool = retirement.over(pool).connect_with(options).await.context("connect to the database")?;
     let mut conn = pool.acquire().await?;
     own(&mut conn, &settings).await?;
