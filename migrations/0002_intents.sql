@@ -1,5 +1,6 @@
 -- What is asked for, and what is tried. No index of intents names a column that a move changes, so moves stay HOT.
 create table settled.intents (
+  -- What never changes comes first: an update writes only what follows to the log.
   id             uuid primary key,
   tenant         text not null,
   destination    text not null references settled.destinations (name),
@@ -7,26 +8,26 @@ create table settled.intents (
   recipient      text not null default '',
   reference      text not null,
   occurrence     integer not null default 1 check (occurrence >= 1),
-  holds_effect   boolean not null default true,
-  state          text not null check (state in ('held', 'pending', 'in_flight', 'sent', 'failed', 'unknown', 'cancelled', 'abandoned')),
-  approved       boolean not null default true,
-  revision       integer not null default 0 check (revision >= 0),
-  fingerprint    bytea not null,
   canon_version  integer not null,
+  fingerprint    bytea not null,
   declarations   bigint not null,
-  attempt        integer not null default 0,
-  evidence       integer not null default 0,
-  version        bigint not null default 0,
-  key            text,
-  kid            text,
   created_at     timestamptz not null default clock_timestamp(),
   due_at         timestamptz not null,
   deadline       timestamptz,
+  revision       integer not null default 0 check (revision >= 0),
+  holds_effect   boolean not null default true,
+  approved       boolean not null default true,
+  marks          text[] not null default '{}',
+  kid            text,
+  key            text,
+  attempt        integer not null default 0,
+  evidence       integer not null default 0,
+  version        bigint not null default 0,
+  state          text not null check (state in ('held', 'pending', 'in_flight', 'sent', 'failed', 'unknown', 'cancelled', 'abandoned')),
   settled_at     timestamptz,
   sent_at        timestamptz,
   provider_id    text,
   detail         text,
-  marks          text[] not null default '{}',
   check ((key is null) = (kid is null)),
   check (state <> 'in_flight' or attempt > 0),
   check (state <> 'in_flight' or key is not null),
@@ -34,7 +35,7 @@ create table settled.intents (
   check ((state in ('sent', 'failed', 'cancelled', 'abandoned')) = (settled_at is not null)),
   check (holds_effect or state in ('failed', 'cancelled', 'sent')),
   check (state <> 'held' or not approved)
-) with (fillfactor = 70);
+) with (fillfactor = 40);
 create unique index intents_effect on settled.intents (tenant, effect_scope, recipient, reference, occurrence) where holds_effect;
 create index intents_reference on settled.intents (reference, tenant);
 comment on table settled.intents is 'One effect that somebody wants once. State is a fold over all evidence; see domain::state.';
@@ -82,7 +83,7 @@ create table settled.payloads (
 comment on table settled.payloads is 'What was given, byte for byte, and the salt of the fingerprint; purged together.';
 
 create table settled.attempts (
-  intent_id    uuid not null references settled.intents (id),
+  intent_id    uuid not null, -- no foreign key: see below
   number       integer not null check (number > 0),
   kind         text not null check (kind in ('send', 'replay')),
   token        uuid not null,
@@ -93,16 +94,17 @@ create table settled.attempts (
   replay_until timestamptz,
   digest       bytea,
   closed_at    timestamptz,
-  outcome      text check (outcome in ('sent', 'refused', 'not_sent', 'ambiguous')),
   closure_at   timestamptz,
-  report       jsonb,
+  outcome      text check (outcome in ('sent', 'refused', 'not_sent', 'ambiguous')),
+  report       json,
   primary key (intent_id, number),
   check ((closed_at is null) = (outcome is null))
-) with (fillfactor = 80);
+) with (fillfactor = 28);
 create index attempts_open on settled.attempts (lease_until) where closed_at is null;
-comment on table settled.attempts is 'One send or replay of an intent. (number, token) fences every later write.';
+comment on table settled.attempts is 'One send or replay of an intent. (number, token) fences every later write. The fill factor leaves room to close each row on its own page.';
+comment on column settled.attempts.intent_id is 'Its intent. Not a foreign key: every row is made from an update of the intent in the same statement, and the check would lock each claimed intent once more.';
 comment on column settled.attempts.closure_at is 'From when no byte of this attempt can still leave; lease end, never the time of reaping.';
-comment on column settled.attempts.report is 'Stage, bytes, reply, cause: the evidence the channel gave.';
+comment on column settled.attempts.report is 'Stage, bytes, reply, cause: the evidence the channel gave. Kept as it was written, which is half the size of jsonb here.';
 comment on column settled.attempts.digest is 'SHA-256 of the rendering; a replay with another digest is no replay.';
 
 create table settled.queue (
@@ -115,7 +117,7 @@ create table settled.queue (
   leased_until timestamptz,
   token        uuid,
   check ((leased_until is null) = (token is null))
-) with (fillfactor = 50);
+) with (fillfactor = 40);
 create index queue_due on settled.queue (destination, kind, due_at);
 create index queue_deadline on settled.queue (deadline) where deadline is not null;
 comment on table settled.queue is 'What is due. A row exists while there is something to do: send, ask downstream, or wait for a person.';

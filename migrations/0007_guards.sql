@@ -27,7 +27,8 @@ begin
 end $$;
 comment on function settled.guard_move() is 'Refuses a move that settled.legal_move does not know.';
 
-create trigger legal_moves before update of state on settled.intents
+-- After, not before, where the row moves often: a trigger before it locks each row once more, whether it fires or not.
+create trigger legal_moves after update of state on settled.intents
 for each row when (old.state is distinct from new.state and not settled.legal_move(old.state, new.state))
 execute function settled.guard_move();
 
@@ -41,13 +42,13 @@ end $$;
 comment on function settled.guard_frozen() is 'Refuses a change of what never changes.';
 
 create trigger identity_is_frozen
-before update of id, tenant, destination, effect_scope, recipient, reference, occurrence, fingerprint, created_at on settled.intents
+after update of id, tenant, destination, effect_scope, recipient, reference, occurrence, fingerprint, created_at on settled.intents
 for each row when ((old.id, old.tenant, old.destination, old.effect_scope, old.recipient, old.reference, old.occurrence, old.fingerprint, old.created_at)
   is distinct from (new.id, new.tenant, new.destination, new.effect_scope, new.recipient, new.reference, new.occurrence, new.fingerprint, new.created_at))
 execute function settled.guard_frozen('effect, tenant and fingerprint of an intent never change');
 
 create trigger key_is_pinned
-before update of key, kid, revision on settled.intents
+after update of key, kid, revision on settled.intents
 for each row when (old.key is not null and new.revision = old.revision and (old.key, old.kid) is distinct from (new.key, new.kid)
   or new.revision < old.revision)
 execute function settled.guard_frozen('a pinned key changes only with a higher revision');

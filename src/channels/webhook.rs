@@ -115,6 +115,7 @@ impl Webhook {
         settings.reply.check("webhook.reply")?;
         let options =
             Options::of(destination).map_err(|error| BuildError::new("ca_file", format!("cannot be used: {error}")))?;
+        let options = options.keeping(destination);
         Ok(Self {
             url: settings.url,
             method,

@@ -82,14 +82,18 @@ fn describe(event: &Event) -> (String, Vec<String>) {
             }
             ("asked".to_owned(), lines)
         }
-        What::AttemptBegan { attempt, kind, generation, lease_until, .. } => (
-            format!("attempt {attempt}"),
-            vec![format!(
+        What::AttemptBegan { attempt, kind, generation, worker, lease_until } => {
+            let mut lines = vec![format!(
                 "{kind} begins; nothing leaves after {}; generation {}",
                 lease_until.format("%H:%M:%S"),
                 short(generation)
-            )],
-        ),
+            )];
+            // A replay's move is a row of the journal; that of a send is told by its claim alone.
+            if kind == "send" {
+                lines.push(format!("pending → in_flight, by dispatcher@{worker}"));
+            }
+            (format!("attempt {attempt}"), lines)
+        }
         What::AttemptEnded { attempt, outcome, report, closure_at } => {
             let mut lines = vec![ending(outcome, report)];
             lines.extend(seen(report));

@@ -134,6 +134,13 @@ pub struct Limits {
     pub open_unknowns: u32,
     /// Largest answer that is read, decompressed.
     pub answer_bytes: usize,
+    /// Webhook: how long a connection waits idle for the next request; zero: each request gets its own. Not given: four
+    /// seconds where doubt can be asked about, else zero, since a server that closes as a request is written leaves a doubt.
+    #[serde(with = "humantime_serde", skip_serializing_if = "Option::is_none")]
+    pub keep_idle: Option<Duration>,
+    /// From this age on a connection is not reused, so that addresses are resolved and checked anew.
+    #[serde(with = "humantime_serde")]
+    pub keep_age: Duration,
 }
 
 impl Default for Limits {
@@ -148,6 +155,8 @@ impl Default for Limits {
             breaker_open: Duration::from_secs(30),
             open_unknowns: 1000,
             answer_bytes: 64 * 1024,
+            keep_idle: None,
+            keep_age: Duration::from_secs(60),
         }
     }
 }
@@ -202,6 +211,12 @@ impl Destination {
     /// It keeps our keys, or can be asked what it has.
     pub fn can_be_asked(&self) -> bool {
         self.replay.is_some() || self.look_up.is_some()
+    }
+
+    /// How long a connection may wait idle for the next request; zero: each request gets its own.
+    pub fn keep_idle(&self) -> Duration {
+        let asked = if self.can_be_asked() { Duration::from_secs(4) } else { Duration::ZERO };
+        self.limits.keep_idle.unwrap_or(asked)
     }
 
     /// What holds in doubt: as configured, else asking. Loading refuses a destination that states nothing and cannot be asked.

@@ -9,6 +9,7 @@ pub enum Outcome {
     /// The downstream said that it has it.
     Sent {
         /// Its own name for the effect, where it gave one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         provider_id: Option<String>,
     },
     /// The downstream said no to this attempt, for good.
@@ -21,6 +22,7 @@ pub enum Outcome {
         /// The proof.
         proof: Proof,
         /// How long the downstream asked us to wait, seconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after: Option<u64>,
     },
     /// It may have happened.
@@ -124,7 +126,7 @@ pub enum Stage {
     Replied,
 }
 
-/// What the channel saw, stored with the attempt. Never payload, recipient or secret.
+/// What the channel saw, stored with the attempt; what was not seen is left out. Never payload, recipient or secret.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// How far it came.
@@ -134,20 +136,27 @@ pub struct Report {
     /// Bytes of the whole request or message.
     pub bytes_needed: u64,
     /// Reply code, where one was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
     /// Excerpt of the reply, at most 500 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excerpt: Option<String>,
     /// Address that was dialled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
     /// Duration of the whole attempt, milliseconds.
     pub millis: u64,
     /// What went wrong, in words for a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
     /// The account the downstream says we are, where it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
     /// The reply carried a replay marker.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replayed: bool,
     /// How the connection ended: closed, reset, kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed: Option<String>,
 }
 

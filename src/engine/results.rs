@@ -226,11 +226,9 @@ impl Recorder {
             batch.ids.push(finished.intent_id);
             batch.tokens.push(finished.token);
             batch.provider_ids.push(provider_id(&finished.ended).unwrap_or_default());
-            batch.reports.push(serde_json::to_value(&finished.ended).unwrap_or_default());
-            batch.digests.push(finished.digest.clone().unwrap_or_default());
+            batch.reports.push(serde_json::to_string(&finished.ended).unwrap_or_else(|_| "null".to_owned()));
         }
-        let mut tx = self.pool.begin().await?;
-        store::durable(&mut tx).await?;
+        let mut tx = store::begin_durable(&self.pool).await?;
         let at = self.clock.sql_now();
         let answered = answered_by_sent();
         let settled = store::queue::settle_sent(&mut tx, &batch, self.worker, &answered, at).await?;
@@ -264,8 +262,7 @@ impl Recorder {
     }
 
     async fn write_one(&mut self, finished: &Finished) -> Result<Option<Moved>, StoreError> {
-        let mut tx = self.pool.begin().await?;
-        store::durable(&mut tx).await?;
+        let mut tx = store::begin_durable(&self.pool).await?;
         let policy = self.fleet.policy(&finished.destination);
         let actor = format!("dispatcher@{}", self.worker);
         let moved = record(&mut tx, finished, &policy, &actor, self.clock.sql_now()).await?;

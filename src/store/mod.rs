@@ -34,3 +34,13 @@ pub async fn durable(conn: &mut sqlx::PgConnection) -> Result<(), error::StoreEr
     sqlx::query!("-- store::durable\nset local synchronous_commit = on").execute(conn).await?;
     Ok(())
 }
+
+/// Begins a transaction that is durable before its COMMIT is answered (see [`durable`]), in one exchange.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn begin_durable(
+    pool: &sqlx::PgPool,
+) -> Result<sqlx::Transaction<'static, sqlx::Postgres>, error::StoreError> {
+    Ok(pool.begin_with("begin; set local synchronous_commit = on").await?)
+}

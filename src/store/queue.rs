@@ -86,8 +86,10 @@ pub async fn destinations_due(
 
 /// Locks at most `limit` due intents of a destination, skipping what others hold. First half of a claim.
 ///
-/// A materialized CTE, because a sub-select with a limit under `in` was seen to lock more rows than asked for. Paused
-/// tenants are skipped here; a paused destination is not asked for at all.
+/// A materialized CTE, because a sub-select with a limit under `in` was seen to lock more rows than asked for; and one look
+/// by key for each row that it gives, because a join was seen to read all requests there are. Only the intent is locked: whoever
+/// moves one locks its row first, and a second claimer that waited sees that it is no longer pending. Paused tenants are skipped
+/// here; a paused destination is not asked for at all.
 ///
 /// # Errors
 /// When Postgres does.
@@ -100,7 +102,7 @@ pub async fn pick(
     let rows = sqlx::query!(
         r#"-- queue::pick
         with due as materialized (
-            select q.intent_id
+            select i.id, i.tenant, i.effect_scope, i.recipient, i.occurrence, i.attempt, i.key, i.kid, i.created_at, i.revision
               from settled.queue q join settled.intents i on i.id = q.intent_id
              where q.destination = $1 and q.kind = 'send' and q.leased_until is null
                and q.due_at <= coalesce($3, statement_timestamp())
@@ -110,13 +112,14 @@ pub async fn pick(
                                 or (p.scope = 'tenant' and p.name = q.tenant)
                                 or (p.scope = 'destination' and p.name = q.destination))
              order by q.due_at limit $2
-               for no key update of q, i skip locked)
-        select i.id, i.tenant, i.effect_scope, i.recipient, i.occurrence, i.attempt, i.key, i.kid, i.created_at, i.revision,
-               r.run_id, r.step, r.slot, r.reference, p.body, coalesce($3, clock_timestamp()) as "now!"
-          from due
-          join settled.intents i on i.id = due.intent_id
-          join settled.payloads p on p.intent_id = i.id
-          join settled.requests r on r.intent_id = i.id and r.verdict = 'accepted'"#,
+               for no key update of i skip locked)
+        select i.id as "id!", i.tenant as "tenant!", i.effect_scope as "effect_scope!", i.recipient as "recipient!",
+               i.occurrence as "occurrence!", i.attempt as "attempt!", i.key, i.kid, i.created_at as "created_at!",
+               i.revision as "revision!", r.run_id, r.step, r.slot, r.reference, p.body, coalesce($3, clock_timestamp()) as "now!"
+          from due i
+         cross join lateral (select r.run_id, r.step, r.slot, r.reference from settled.requests r
+                              where r.intent_id = i.id and r.verdict = 'accepted' offset 0) r
+         cross join lateral (select p.body from settled.payloads p where p.intent_id = i.id offset 0) p"#,
         destination,
         limit,
         at,
@@ -163,7 +166,9 @@ pub struct Batch {
     pub digests: Vec<Vec<u8>>,
 }
 
-/// Opens one attempt for each picked intent: state, lease, attempt and journal in one statement. Second half of a claim.
+/// Opens one attempt for each picked intent: state, lease and attempt in one statement. Second half of a claim.
+///
+/// The attempt's row tells who claimed when, by which fence and until when; the journal does not say it again.
 ///
 /// # Errors
 /// When Postgres does.
@@ -192,10 +197,7 @@ pub async fn open_attempts(
         a as (
             insert into settled.attempts
                 (intent_id, number, kind, token, worker, generation, claimed_at, lease_until, digest, replay_until)
-            select i.id, i.attempt, 'send', i.token, $5, $6, $7, $8, nullif(i.digest, ''), $10 from i),
-        j as (
-            insert into settled.journal (intent_id, at, kind, attempt, actor, data)
-            select i.id, $7, 'move', i.attempt, 'dispatcher@' || $5::uuid, '{"from": "pending", "to": "in_flight"}' from i)
+            select i.id, i.attempt, 'send', i.token, $5, $6, $7, $8, nullif(i.digest, ''), $10 from i)
         select count(*) as "count!" from i"#,
         &batch.ids,
         &batch.tokens,
@@ -222,15 +224,15 @@ pub struct SentBatch {
     pub tokens: Vec<Uuid>,
     /// The downstream's names, '' for none.
     pub provider_ids: Vec<String>,
-    /// Reports.
-    pub reports: Vec<serde_json::Value>,
-    /// Digests of the renderings.
-    pub digests: Vec<Vec<u8>>,
+    /// Reports, as JSON.
+    pub reports: Vec<String>,
 }
 
-/// Settles first attempts as sent, in one statement with their journal rows; open escalations of the `answered` reasons are
-/// closed. Returns the ids that it settled; the others
-/// have moved meanwhile and take the careful path.
+/// Settles first attempts as sent, in one statement; open escalations of the `answered` reasons are closed. Returns the ids
+/// that it settled; the others have moved meanwhile and take the careful path.
+///
+/// The closed attempt tells when, by whom and with what it ended; the journal does not say it again (see
+/// `journal::newest`). The rendering's digest stands there since the claim.
 ///
 /// # Errors
 /// When Postgres does; the caller then splits the batch.
@@ -244,9 +246,8 @@ pub async fn settle_sent(
     Ok(sqlx::query_scalar!(
         r#"-- queue::settle_sent
         with r as (
-            select r.*, coalesce($7, clock_timestamp()) as now
-              from unnest($1::uuid[], $2::uuid[], $3::text[], $4::jsonb[], $5::bytea[])
-                as r(id, token, provider_id, report, digest)),
+            select r.*, coalesce($6, clock_timestamp()) as now
+              from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[]) as r(id, token, provider_id, report)),
         i as (
             update settled.intents i
                set state = 'sent', sent_at = r.now, settled_at = r.now, provider_id = nullif(r.provider_id, ''),
@@ -255,27 +256,25 @@ pub async fn settle_sent(
              where i.id = r.id and i.state = 'in_flight' and i.attempt = 1 and i.evidence = 0
                -- One row by its key, whatever the planner believes of a table that was empty when it planned.
                and r.token = (select a.token from settled.attempts a where a.intent_id = i.id and a.number = 1)
-            returning i.id, r.token, r.report, r.digest, r.now),
+            returning i.id, r.token, r.report, r.now),
         a as (
             update settled.attempts a
-               set closed_at = i.now, closure_at = i.now, outcome = 'sent', report = i.report, digest = i.digest
+               set closed_at = i.now, closure_at = i.now, outcome = 'sent', report = i.report::json
               from i where a.intent_id = i.id and a.number = 1 and a.token = i.token),
         q as (delete from settled.queue q using i where q.intent_id = i.id),
         e as (
             update settled.escalations e
-               set closed_at = i.now, closed_by = 'dispatcher@' || $6::uuid, resolution = 'the intent is sent', version = e.version + 1
-              from i
-             where e.intent_id = any($1) and e.intent_id = i.id and e.subject = 'intent' and e.closed_at is null
-               and e.reason = any($8)),
-        j as (
-            insert into settled.journal (intent_id, at, kind, attempt, actor, data)
-            select i.id, i.now, 'move', 1, 'dispatcher@' || $6::uuid, '{"from": "in_flight", "to": "sent"}' from i)
+               set closed_at = i.now, closed_by = 'dispatcher@' || $5::uuid, resolution = 'the intent is sent', version = e.version + 1
+              from i cross join lateral (
+                   -- One look by key for each, however many are open.
+                   select o.id from settled.escalations o
+                    where o.intent_id = i.id and o.subject = 'intent' and o.closed_at is null and o.reason = any($7) offset 0) o
+             where e.id = o.id)
         select id as "id!" from i"#,
         &batch.ids,
         &batch.tokens,
         &batch.provider_ids,
         &batch.reports,
-        &batch.digests,
         worker,
         at,
         answered,

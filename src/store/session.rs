@@ -149,6 +149,9 @@ async fn prepared(first: &mut PgConnection, options: &PgConnectOptions) -> Resul
     Ok(())
 }
 
+/// A session that was idle for longer is asked whether it lives before it is used.
+const TRUSTED_IDLE: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Closes sessions that were opened before a moment: after a failover they lead to a server that only reads.
 #[derive(Debug, Clone, Default)]
 pub struct Retirement(Arc<Mutex<Option<Instant>>>);
@@ -164,12 +167,17 @@ impl Retirement {
         since.is_none_or(|since| age < since.elapsed())
     }
 
-    /// A pool whose sessions obey.
+    /// A pool whose sessions obey. One that was used a moment ago is not asked whether it lives; its next statement tells.
     pub fn over(&self, pool: PgPoolOptions) -> PgPoolOptions {
         let this = self.clone();
-        pool.before_acquire(move |_, meta| {
-            let spared = this.spares(meta.age);
-            Box::pin(async move { Ok(spared) })
+        pool.test_before_acquire(false).before_acquire(move |conn, meta| {
+            let (spared, rested) = (this.spares(meta.age), meta.idle_for > TRUSTED_IDLE);
+            Box::pin(async move {
+                if spared && rested {
+                    conn.ping().await?;
+                }
+                Ok(spared)
+            })
         })
     }
 }

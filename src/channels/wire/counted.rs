@@ -6,6 +6,7 @@
 
 use std::{
     fmt, io,
+    mem::MaybeUninit,
     net::SocketAddr,
     pin::Pin,
     sync::{
@@ -40,6 +41,9 @@ pub trait Socket: AsyncRead + AsyncWrite + Unpin + Send + Sync + fmt::Debug {
     /// # Errors
     /// When the socket is not connected any more.
     fn peer(&self) -> io::Result<SocketAddr>;
+
+    /// Nothing waits to be read and the peer has not closed: asked of the kernel itself, not of what a runtime remembers.
+    fn is_silent(&mut self) -> bool;
 }
 
 impl Socket for TcpStream {
@@ -49,6 +53,12 @@ impl Socket for TcpStream {
 
     fn peer(&self) -> io::Result<SocketAddr> {
         self.peer_addr()
+    }
+
+    fn is_silent(&mut self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        let waits = socket2::SockRef::from(&*self).peek(&mut byte);
+        waits.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
@@ -83,6 +93,18 @@ impl Socket for Stream {
 
     fn peer(&self) -> io::Result<SocketAddr> {
         self.tcp().peer_addr()
+    }
+
+    fn is_silent(&mut self) -> bool {
+        match self {
+            Self::Plain(tcp) => tcp.is_silent(),
+            Self::Tls(tls) => {
+                let mut byte = [0];
+                let mut context = Context::from_waker(Waker::noop());
+                tls.get_mut().0.is_silent()
+                    && Pin::new(tls.as_mut()).poll_read(&mut context, &mut ReadBuf::new(&mut byte)).is_pending()
+            }
+        }
     }
 }
 
@@ -180,6 +202,7 @@ pub struct Counted<S: Socket> {
     gate: Arc<dyn Gate>,
     counter: Counter,
     unflushed: bool,
+    used_before: bool,
 }
 
 impl<S: Socket> Counted<S> {
@@ -190,7 +213,15 @@ impl<S: Socket> Counted<S> {
 
     /// The same, counting on with the counter of an earlier stage of the same conversation (STARTTLS).
     pub fn with_counter(inner: S, gate: Arc<dyn Gate>, counter: Counter) -> Self {
-        Self { inner: Some(inner), gate, counter, unflushed: false }
+        Self { inner: Some(inner), gate, counter, unflushed: false, used_before: false }
+    }
+
+    /// The same on a stream that has carried an exchange before: its first write is refused if the peer has closed or
+    /// spoken meanwhile, so that not one byte goes into a connection that is known to be dead.
+    pub fn reused(inner: S, gate: Arc<dyn Gate>) -> Self {
+        let mut counted = Self::new(inner, gate);
+        counted.used_before = true;
+        counted
     }
 
     /// The handle to keep when a library takes the stream.
@@ -254,6 +285,9 @@ impl<S: Socket> AsyncWrite for Counted<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.check()?;
+        if std::mem::take(&mut this.used_before) && !this.below()?.is_silent() {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the kept connection is over")));
+        }
         let n = ready!(this.below()?.poll_write(cx, buf))?;
         if n > 0 {
             this.unflushed = true;

@@ -1,13 +1,18 @@
-//! One HTTP/1.1 exchange on one fresh connection.
+//! One HTTP/1.1 exchange, on a fresh connection or on one that was kept.
 //!
-//! Used by the webhook and SMS channels and by every HTTP look-up. What must hold: one connection and one request for one
-//! call; no redirect is followed, nothing is sent twice; the length is always declared; the last byte waits for the gate, and
-//! after a refusal or a limit the connection is reset. What the caller learns is a value: [`Exchange`] says how far it came.
+//! Used by the webhook and SMS channels and by every HTTP look-up. What must hold: one request for one call, on a connection
+//! that nothing else uses meanwhile; no redirect is followed, nothing is sent twice; the length is always declared; the last
+//! byte waits for the gate, and after a refusal or a limit the connection is reset. Gate, counter and HTTP state belong to the
+//! exchange; only the bare stream outlives it (see `keep`). A kept connection that turns out dead before a byte of the request
+//! was handed over is replaced by a fresh one, once. What the caller learns is a value: [`Exchange`] says how far it came.
 
 mod answer;
 mod head;
 mod held;
+mod keep;
 mod talk;
+
+pub use keep::Keep;
 
 use std::{
     net::SocketAddr,
@@ -17,10 +22,13 @@ use std::{
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ipnet::IpNet;
+use tokio::time::Instant as TokioInstant;
+
+use keep::{Lent, Place};
 
 use super::{
     AlwaysOpen,
-    counted::{Counted, Stream},
+    counted::Socket,
     dial::{self, DialError, Resolve, SystemResolver, Target, TlsSetupError},
 };
 use crate::{
@@ -54,6 +62,9 @@ pub struct Options {
     pub resolver: Arc<dyn Resolve>,
     /// Largest answer that is kept, decompressed.
     pub answer_bytes: usize,
+    /// Connections that wait for the next request; `None`: each request gets its own. Not for questions: answers that must
+    /// agree are better asked on connections of their own.
+    pub keep: Option<Arc<Keep>>,
 }
 
 impl Options {
@@ -68,7 +79,13 @@ impl Options {
             tls: dial::tls_config(destination.ca_file.as_deref(), &[b"http/1.1"])?,
             resolver: Arc::new(SystemResolver),
             answer_bytes: destination.limits.answer_bytes,
+            keep: None,
         })
+    }
+
+    /// The same, keeping idle connections as the destination declares.
+    pub fn keeping(self, destination: &Destination) -> Self {
+        Self { keep: Keep::of(destination), ..self }
     }
 }
 
@@ -124,6 +141,8 @@ pub enum Closed {
     NeverOpened,
     /// After a whole reply.
     InOrder,
+    /// Not at all: after a whole reply it waits for the next request.
+    Kept,
     /// Thrown away: what was not yet delivered never will be.
     Reset,
 }
@@ -134,6 +153,7 @@ impl Closed {
         match self {
             Self::NeverOpened => "never_opened",
             Self::InOrder => "closed",
+            Self::Kept => "kept",
             Self::Reset => "reset",
         }
     }
@@ -176,13 +196,7 @@ pub async fn exchange(request: &Request, options: &Options, gate: Arc<dyn Gate>)
         millis: 0,
         closed: Closed::NeverOpened,
     };
-    let run = async {
-        let head = head::build(request).map_err(Cause::NotBuilt)?;
-        seen.bytes_needed = head::needed(&head, request);
-        let stream = open(request, options, &gate, &mut seen).await?;
-        talk::converse(stream, head, request, options, &gate, &mut seen).await
-    };
-    seen.cause = run.await.err();
+    seen.cause = converse(request, options, &gate, &mut seen).await.err();
     seen.millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     seen
 }
@@ -203,36 +217,77 @@ fn ran_out(gate: &Arc<dyn Gate>, cause: Cause) -> Cause {
     if gate.is_open() { cause } else { Cause::SelfStop }
 }
 
-async fn open(
+/// Where the request goes.
+fn place<'a>(request: &'a Request, options: &'a Options) -> Place<'a> {
+    let url = &request.url;
+    Place {
+        // `host_str` keeps the brackets of an IPv6 literal; a dial wants the address.
+        host: url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']'),
+        port: url.port_or_known_default().unwrap_or(443),
+        tls: (url.scheme() == "https").then_some(&options.tls),
+    }
+}
+
+async fn converse(
     request: &Request,
     options: &Options,
     gate: &Arc<dyn Gate>,
     seen: &mut Exchange,
-) -> Result<Counted<Stream>, Cause> {
+) -> Result<(), Cause> {
+    let head = head::build(request, options.keep.is_some()).map_err(Cause::NotBuilt)?;
+    seen.bytes_needed = head::needed(&head, request);
+    let call = talk::Call { request, options, gate, place: place(request, options) };
     if !gate.is_open() {
         return Err(Cause::SelfStop);
     }
-    let url = &request.url;
-    // `host_str` keeps the brackets of an IPv6 literal; a dial wants the address.
-    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    if let Some(lent) = options.keep.as_ref().and_then(|keep| keep.take(call.place, &options.allow_addresses)) {
+        noted(&lent, seen);
+        match talk::converse(lent, head.clone(), &call, seen).await {
+            // Not one byte of the request has left, and that connection is gone.
+            Err(cause) if seen.bytes_handed == 0 && seen.reply.is_none() && is_of_the_connection(&cause) => {}
+            ended => return ended,
+        }
+    }
+    let lent = open(&call, seen).await?;
+    noted(&lent, seen);
+    talk::converse(lent, head, &call, seen).await
+}
+
+/// Whether it speaks of a broken connection, and not of our own limits.
+fn is_of_the_connection(cause: &Cause) -> bool {
+    match cause {
+        Cause::Reset(_) | Cause::Eof | Cause::Unparsable(_) | Cause::Io(_) => true,
+        Cause::NotBuilt(_) | Cause::Dial(_) | Cause::SelfStop | Cause::BodyTimeout(_) | Cause::ReplyTimeout(_) => false,
+    }
+}
+
+fn noted(lent: &Lent, seen: &mut Exchange) {
+    seen.peer = lent.stream.peer().ok();
+    seen.closed = Closed::Reset;
+}
+
+async fn open(call: &talk::Call<'_>, seen: &mut Exchange) -> Result<Lent, Cause> {
+    let (options, gate, place) = (call.options, call.gate, call.place);
+    (seen.peer, seen.closed) = (None, Closed::NeverOpened);
+    if !gate.is_open() {
+        return Err(Cause::SelfStop);
+    }
     let target = Target {
-        host,
-        port: url.port_or_known_default().unwrap_or(443),
+        host: place.host,
+        port: place.port,
         allow: &options.allow_addresses,
         resolver: options.resolver.as_ref(),
     };
     seen.stage = Stage::Connect;
+    let born = TokioInstant::now();
     let mut stream = dial::tcp(&target, within(options.timeouts.connect, gate))
         .await
         .map_err(|error| ran_out(gate, Cause::Dial(error)))?;
-    if url.scheme() == "https" {
+    if let Some(tls) = place.tls {
         seen.stage = Stage::Tls;
-        stream = dial::tls(stream, host, Arc::clone(&options.tls), within(options.timeouts.tls, gate))
+        stream = dial::tls(stream, place.host, Arc::clone(tls), within(options.timeouts.tls, gate))
             .await
             .map_err(|error| ran_out(gate, Cause::Dial(error)))?;
     }
-    let stream = Counted::new(stream, Arc::clone(gate));
-    seen.peer = stream.peer_addr().ok();
-    seen.closed = Closed::Reset;
-    Ok(stream)
+    Ok(Lent { stream, born, used: false })
 }

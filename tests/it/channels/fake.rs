@@ -11,7 +11,7 @@ use settled::domain::gate::{BoxFuture, Gate};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, watch},
+    sync::{Notify, Semaphore, watch},
 };
 
 /// More bytes than a sender's buffer and ours take together: a peer that stops reading leaves such a body unfinished.
@@ -22,6 +22,12 @@ pub const BIG: usize = 6 << 20;
 pub enum Step {
     /// Read one whole HTTP request (head, and as many body bytes as it declares).
     Request,
+    /// Read one more whole request than before.
+    Again,
+    /// Wait until bytes have come, and leave them unread.
+    Arrives,
+    /// Wait for this signal.
+    Until(Arc<Notify>),
     /// Read this many bytes.
     Read(usize),
     /// Send these bytes.
@@ -150,12 +156,23 @@ async fn connection(mut stream: TcpStream, script: Vec<Step>, tell: Arc<watch::S
             break;
         }
     }
+    // Closed before anybody is told.
+    drop(stream);
     tell.send_modify(|all| all[number].over = true);
 }
 
 async fn one(stream: &mut TcpStream, step: Step, tell: &watch::Sender<Vec<Seen>>, number: usize) -> bool {
     match step {
         Step::Request => read_until(stream, tell, number, whole_request).await,
+        Step::Again => {
+            let before = requests(&tell.borrow()[number].bytes);
+            read_until(stream, tell, number, |bytes| requests(bytes) > before).await
+        }
+        Step::Arrives => stream.peek(&mut [0]).await.is_ok_and(|n| n > 0),
+        Step::Until(signal) => {
+            signal.notified().await;
+            true
+        }
         Step::Read(n) => read_until(stream, tell, number, |bytes| bytes.len() >= n).await,
         Step::Send(bytes) => stream.write_all(&bytes).await.is_ok() && stream.flush().await.is_ok(),
         Step::Trickle(bytes, every) => {
@@ -202,13 +219,28 @@ async fn read_until(
 
 /// A head and as many body bytes as it declares.
 pub fn whole_request(bytes: &[u8]) -> bool {
-    let Some(end) = find(bytes, b"\r\n\r\n") else { return false };
+    requests(bytes) > 0
+}
+
+/// How many whole requests these bytes are.
+pub fn requests(mut bytes: &[u8]) -> usize {
+    let mut count = 0;
+    while let Some(length) = first_request(bytes).filter(|length| *length <= bytes.len()) {
+        bytes = &bytes[length..];
+        count += 1;
+    }
+    count
+}
+
+/// The length of the first request, as far as its head is whole.
+fn first_request(bytes: &[u8]) -> Option<usize> {
+    let end = find(bytes, b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
     let length = head
         .lines()
         .find_map(|line| line.strip_prefix("content-length:"))
         .map_or(0, |value| value.trim().parse::<usize>().unwrap());
-    bytes.len() >= end + 4 + length
+    Some(end + 4 + length)
 }
 
 /// A whole reply with a JSON body.

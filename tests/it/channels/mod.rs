@@ -5,6 +5,7 @@ mod cases_signature;
 mod cases_ssrf;
 pub mod conformance;
 pub mod fake;
+mod keep;
 mod sms;
 mod smtp;
 mod smtp_cases;

@@ -8,7 +8,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::fake::whole_request;
+use super::fake::requests;
 
 /// What one connection read, and whether the peer said goodbye in TLS.
 pub struct Taken {
@@ -56,19 +56,20 @@ impl TlsFake {
                     };
                     let mut bytes = Vec::new();
                     let mut buffer = vec![0; 16 * 1024];
-                    while !whole_request(&bytes) {
-                        match tls.read(&mut buffer).await {
-                            Ok(n) if n > 0 => bytes.extend_from_slice(&buffer[..n]),
-                            _ => break,
-                        }
-                    }
-                    let mut goodbye = false;
-                    if whole_request(&bytes) {
-                        tls.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
-                        tls.flush().await.unwrap();
+                    let mut answered = 0;
+                    let goodbye = loop {
                         // Without a close_notify, rustls makes the end of the stream an error.
-                        goodbye = matches!(tls.read(&mut buffer).await, Ok(0));
-                    }
+                        match tls.read(&mut buffer).await {
+                            Ok(0) => break answered > 0,
+                            Ok(n) => bytes.extend_from_slice(&buffer[..n]),
+                            Err(_cut) => break false,
+                        }
+                        while answered < requests(&bytes) {
+                            tls.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+                            tls.flush().await.unwrap();
+                            answered += 1;
+                        }
+                    };
                     let _closed = tell.send(Taken { bytes, goodbye });
                 });
             }

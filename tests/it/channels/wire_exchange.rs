@@ -33,6 +33,7 @@ pub fn options() -> Options {
         tls: dial::tls_config(None, &[b"http/1.1"]).unwrap(),
         resolver: Arc::new(SystemResolver),
         answer_bytes: 64 * 1024,
+        keep: None,
     }
 }
 

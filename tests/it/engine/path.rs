@@ -3,6 +3,7 @@
 use settled::{
     demo::fakes::{faults::Fault, webhook::Webhook},
     engine::runner::Step,
+    store::{self, story::What},
 };
 
 use crate::support::{
@@ -26,6 +27,37 @@ async fn an_intent_is_sent_once_with_key_and_reference_inside() {
     assert_eq!(effects[0].key, world.text("select key from settled.intents where id = $1", id).await);
     let left: i64 = sqlx::query_scalar("select count(*) from settled.queue").fetch_one(&world.db.pool).await.unwrap();
     assert_eq!(left, 0);
+}
+
+#[tokio::test]
+async fn a_plain_delivery_is_told_by_its_attempt_and_adds_nothing_to_the_journal() {
+    let receiver = Webhook::start().await.unwrap();
+    let mut world = World::new(&[webhook("erp", &receiver, "", "")]).await;
+    let id = world.enqueue("erp", "INV-2291", PAYLOAD).await;
+    let rows = "select count(*)::text from settled.journal where intent_id = $1";
+    let before = world.text(rows, id).await;
+    world.dispatch().await;
+    assert_eq!((world.state(id).await.as_str(), world.text(rows, id).await), ("sent", before));
+    let mut conn = world.db.pool.acquire().await.unwrap();
+    let story = store::story::story(&mut conn, id, None).await.unwrap().unwrap();
+    let told: Vec<String> = story
+        .events
+        .iter()
+        .filter_map(|event| match &event.what {
+            What::AttemptBegan { attempt, worker, .. } => Some(format!("{attempt} begins at {worker}")),
+            What::AttemptEnded { attempt, outcome, report, .. } => {
+                Some(format!("{attempt} ends {outcome} with {}", report["report"]["code"]))
+            }
+            _ => None,
+        })
+        .collect();
+    let worker = world.text("select worker::text from settled.attempts where intent_id = $1", id).await.unwrap();
+    assert_eq!(told, [format!("1 begins at {worker}"), "1 ends sent with 200".to_owned()]);
+    // Whoever acted on what it was before is told who moved it.
+    let newest = store::journal::newest(&mut conn, id, 10).await.unwrap();
+    assert_eq!((newest[0].kind.as_str(), newest[0].actor.as_str()), ("move", format!("dispatcher@{worker}").as_str()));
+    assert_eq!((newest[0].attempt, newest[0].data["to"].as_str()), (Some(1), Some("sent")));
+    assert_eq!(newest.len(), 2);
 }
 
 #[tokio::test]

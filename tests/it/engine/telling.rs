@@ -107,12 +107,12 @@ const STORY: &str = r#"INV-2  FAILED
                                surface: sql
                                verdict: accepted
   TIME          attempt 1    send begins; nothing leaves after TIME; generation HASH
+                             pending → in_flight, by dispatcher@ID
   TIME          attempt 1    AMBIGUOUS, doubt connection_lost
                              stage handed, N of N bytes, N ms
                              peer PEER, connection reset
                              cause: connection reset: Connection reset by peer (os error 104)
                              no byte of it can leave after DAY
-  TIME          state        pending → in_flight (attempt 1), by dispatcher@ID
   TIME          state        in_flight → unknown (attempt 1), by dispatcher@ID
                                detail: connection reset: Connection reset by peer (os error 104)
                                doubtful: [1]

@@ -32,7 +32,7 @@ async fn an_illegal_move_is_refused_and_a_legal_one_is_not() {
     let id = world.ask(&hook("INV-1", A, "run-1", 1)).await.unwrap().intent_id;
     world.end(id, "sent", true).await;
     let error =
-        refused(&world, "update settled.intents set state = 'in_flight', sent_at = null, settled_at = null").await;
+        refused(&world, "update settled.intents set state = 'in_flight', sent_at = null, settled_at = null, attempt = 1, key = 'k', kid = 'k1'").await;
     assert_eq!(error.code, "ST450");
     assert!(error.message.contains("sent to in_flight"), "{}", error.message);
     world.run("update settled.intents set state = 'unknown', sent_at = null, settled_at = null").await;
@@ -51,10 +51,11 @@ async fn identities_effects_tenants_and_fingerprints_never_change() {
         "occurrence = 2",
         "fingerprint = ''",
         "created_at = now()",
-        "id = gen_random_uuid()",
     ] {
         assert_eq!(refused(&world, &format!("update settled.intents set {change}")).await.code, "ST450", "{change}");
     }
+    // Its requests hold on to it before the guard is asked.
+    assert_eq!(refused(&world, "update settled.intents set id = gen_random_uuid()").await.code, "23503");
 }
 
 #[tokio::test]

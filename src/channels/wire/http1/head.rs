@@ -4,7 +4,7 @@ use http::{HeaderName, HeaderValue, Uri, header};
 
 use super::Request;
 
-/// These belong to the connection, which is ours alone.
+/// These belong to the connection, which is ours alone while the exchange lasts.
 const OURS: [HeaderName; 9] = [
     header::HOST,
     header::CONTENT_LENGTH,
@@ -17,7 +17,8 @@ const OURS: [HeaderName; 9] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-pub(super) fn build(request: &Request) -> Result<http::request::Parts, String> {
+/// The head; with `keep` the connection may be kept for another request.
+pub(super) fn build(request: &Request, keep: bool) -> Result<http::request::Parts, String> {
     let url = &request.url;
     let host = url.host_str().filter(|h| !h.is_empty()).ok_or("the URL names no host")?;
     if !matches!(url.scheme(), "http" | "https") {
@@ -36,8 +37,10 @@ pub(super) fn build(request: &Request) -> Result<http::request::Parts, String> {
     for (name, value) in request.headers.iter().filter(|(name, _)| !OURS.contains(name)) {
         parts.headers.append(name, value.clone());
     }
-    // One request for one connection, said aloud so that the peer does not wait for another.
-    parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    if !keep {
+        // One request for one connection, said aloud so that the peer does not wait for another.
+        parts.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     if !(request.body.is_empty() && matches!(request.method, http::Method::GET | http::Method::HEAD)) {
         parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(request.body.len()));
     }

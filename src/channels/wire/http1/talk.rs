@@ -15,6 +15,7 @@ use tokio::{io::AsyncWriteExt, time::timeout};
 use super::{
     Cause, Closed, Exchange, Options, Reply, Request, answer,
     held::{Flags, HeldBody},
+    keep::{self, Lent, Place},
     ran_out, within,
 };
 use crate::{
@@ -34,24 +35,35 @@ const GOODBYE: Duration = Duration::from_millis(100);
 
 type Replied = Result<http::Response<Incoming>, hyper::Error>;
 
+/// What one exchange was asked to do.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'a> {
+    pub(super) request: &'a Request,
+    pub(super) options: &'a Options,
+    pub(super) gate: &'a Arc<dyn Gate>,
+    pub(super) place: Place<'a>,
+}
+
 /// Sends the request and reads what comes back; fills `seen`.
 pub(super) async fn converse(
-    stream: Counted<Stream>,
+    lent: Lent,
     head: http::request::Parts,
-    request: &Request,
-    options: &Options,
-    gate: &Arc<dyn Gate>,
+    call: &Call<'_>,
     seen: &mut Exchange,
 ) -> Result<(), Cause> {
+    let (request, born) = (call.request, lent.born);
+    // A gate and a counter of this exchange alone, whatever the connection has carried before.
+    let gate = Arc::clone(call.gate);
+    let stream = if lent.used { Counted::reused(lent.stream, gate) } else { Counted::new(lent.stream, gate) };
     let counter = stream.counter();
     let whole = seen.bytes_needed <= HELD_WHOLE || request.body.is_empty();
     let flags = Arc::new(Flags::new(counter.clone(), seen.bytes_needed, whole));
-    let body = HeldBody::new(request.body.clone(), Arc::clone(&flags), Arc::clone(gate));
-    let (result, closed) = match Talk::begin(stream, &flags, gate, options).await {
+    let body = HeldBody::new(request.body.clone(), Arc::clone(&flags), Arc::clone(call.gate));
+    let (result, closed) = match Talk::begin(stream, &flags, call, born).await {
         Ok((sender, talk)) => talk.run(sender, http::Request::from_parts(head, body), seen).await,
         Err(cause) => (Err(cause), Closed::Reset),
     };
-    // The connection is gone by now, so these numbers are final.
+    // The exchange has let go of the connection by now, so these numbers are final.
     seen.closed = closed;
     seen.bytes_handed = counter.handed();
     seen.complete = flags.complete();
@@ -77,8 +89,8 @@ struct Talk<'a> {
     over: bool,
     counter: Counter,
     flags: &'a Flags,
-    gate: &'a Arc<dyn Gate>,
-    options: &'a Options,
+    call: Call<'a>,
+    born: tokio::time::Instant,
     body_end: Instant,
 }
 
@@ -86,8 +98,8 @@ impl<'a> Talk<'a> {
     async fn begin(
         stream: Counted<Stream>,
         flags: &'a Flags,
-        gate: &'a Arc<dyn Gate>,
-        options: &'a Options,
+        call: &Call<'a>,
+        born: tokio::time::Instant,
     ) -> Result<(h1::SendRequest<HeldBody>, Self), Cause> {
         let counter = stream.counter();
         let (sender, connection) = h1::Builder::new()
@@ -96,8 +108,8 @@ impl<'a> Talk<'a> {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| Cause::Io(error.to_string()))?;
-        let body_end = Instant::now() + within(options.timeouts.body, gate);
-        Ok((sender, Self { connection, over: false, counter, flags, gate, options, body_end }))
+        let body_end = Instant::now() + within(call.options.timeouts.body, call.gate);
+        Ok((sender, Self { connection, over: false, counter, flags, call: *call, born, body_end }))
     }
 
     async fn run(
@@ -110,11 +122,18 @@ impl<'a> Talk<'a> {
             Ok(response) => response,
             Err(cause) => return (Err(cause), Closed::Reset),
         };
+        let early = !self.flags.complete();
         self.finish(response.status().is_success()).await;
-        let reply = self.read(response).await;
+        let (reply, allowed) = self.read(response).await;
         let in_order = self.flags.complete() && !reply.truncated;
         seen.reply = Some(reply);
-        (Ok(()), if in_order { self.goodbye().await } else { Closed::Reset })
+        let closed = match allowed {
+            _ if !in_order => Closed::Reset,
+            Some(allowed) if !early => self.keep(allowed).await,
+            Some(_) | None => self.goodbye().await,
+        };
+        drop(sender);
+        (Ok(()), closed)
     }
 
     fn drive(&mut self, cx: &mut Context<'_>) {
@@ -129,7 +148,7 @@ impl<'a> Talk<'a> {
     }
 
     fn body_timeout(&self) -> Cause {
-        ran_out(self.gate, Cause::BodyTimeout(self.options.timeouts.body))
+        ran_out(self.call.gate, Cause::BodyTimeout(self.call.options.timeouts.body))
     }
 
     /// Hands over the request, through the gate, and waits for the head of a reply.
@@ -140,8 +159,9 @@ impl<'a> Talk<'a> {
     ) -> Result<http::Response<Incoming>, Cause> {
         if self.flags.whole() {
             self.flags.arrive();
-            let yes = timeout(self.left(), self.gate.last_bytes()).await.map_err(|_elapsed| self.body_timeout())?;
-            if !yes || !self.gate.is_open() {
+            let yes =
+                timeout(self.left(), self.call.gate.last_bytes()).await.map_err(|_elapsed| self.body_timeout())?;
+            if !yes || !self.call.gate.is_open() {
                 return Err(Cause::SelfStop);
             }
             self.flags.release();
@@ -151,7 +171,7 @@ impl<'a> Talk<'a> {
             Ok(early) => early,
             Err(_elapsed) => return Err(self.body_timeout()),
         };
-        let limit = self.options.timeouts.reply;
+        let limit = self.call.options.timeouts.reply;
         let replied = match early {
             Some(replied) => replied,
             None => timeout(
@@ -195,12 +215,14 @@ impl<'a> Talk<'a> {
     }
 
     /// The answer's body is diagnostics: its own limits of size and time, and nothing in it changes that the head was read.
-    async fn read(&mut self, response: http::Response<Incoming>) -> Reply {
+    /// Beside it: how long the server allows the connection to be kept.
+    async fn read(&mut self, response: http::Response<Incoming>) -> (Reply, Option<Duration>) {
         let (head, mut body) = response.into_parts();
-        let cap = self.options.answer_bytes;
+        let allowed = self.call.options.keep.as_ref().and_then(|_keep| keep::allowed(&head));
+        let cap = self.call.options.answer_bytes;
         let mut raw = answer::Raw::new(cap);
         let ended = timeout(
-            self.options.timeouts.answer,
+            self.call.options.timeouts.answer,
             poll_fn(|cx| {
                 self.drive(cx);
                 raw.poll(&mut body, cx)
@@ -209,7 +231,27 @@ impl<'a> Talk<'a> {
         .await
         .unwrap_or(false);
         let (body, truncated) = answer::decode(&head.headers, raw.bytes, ended, cap);
-        Reply { status: head.status.as_u16(), headers: head.headers, body, truncated }
+        (Reply { status: head.status.as_u16(), headers: head.headers, body, truncated }, allowed)
+    }
+
+    /// Keeps the bare stream for another request, where nothing odd was seen; otherwise an orderly end.
+    async fn keep(mut self, allowed: Duration) -> Closed {
+        // Once more, without waiting: an end of the connection, or bytes that nobody asked for, show here.
+        poll_fn(|cx| {
+            self.drive(cx);
+            Poll::Ready(())
+        })
+        .await;
+        let Some(keep) = self.call.options.keep.as_ref().filter(|_keep| !self.over && self.counter.all_flushed())
+        else {
+            return self.goodbye().await;
+        };
+        let parts = self.connection.into_parts();
+        self.counter.close_in_order();
+        let silent = parts.read_buf.is_empty();
+        let Some(stream) = parts.io.into_inner().take() else { return Closed::InOrder };
+        let lent = Lent { stream, born: self.born, used: true };
+        if silent && keep.give(lent, self.call.place, allowed) { Closed::Kept } else { Closed::InOrder }
     }
 
     /// Everything that matters was read: an orderly end, through TLS too.
