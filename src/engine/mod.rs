@@ -19,6 +19,7 @@ pub mod dispatcher;
 pub mod fleet;
 pub mod folding;
 mod placement;
+pub mod rate;
 pub mod reaper;
 pub mod reconciler;
 pub mod resolution;

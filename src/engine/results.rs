@@ -182,6 +182,7 @@ impl Recorder {
     /// Writes what can be written and returns the rest.
     pub async fn write(&mut self, batch: Vec<Finished>) -> Vec<Finished> {
         failpoint!("result-before-write");
+        super::rate::learn(&self.pool, &self.fleet, &self.clock, &batch).await;
         let (plain, careful): (Vec<_>, Vec<_>) = batch.into_iter().partition(Finished::is_plain_success);
         let mut left = Vec::new();
         let mut alone = careful;

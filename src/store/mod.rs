@@ -12,6 +12,7 @@ pub mod intents;
 pub mod journal;
 pub mod listing;
 pub mod migrations;
+pub mod paces;
 pub mod pauses;
 pub mod producers;
 pub mod queue;

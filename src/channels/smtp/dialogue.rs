@@ -367,7 +367,7 @@ fn definite(talked: &Went<Outcome>) -> bool {
         Ok(outcome) | Err(outcome) => match outcome {
             Outcome::Sent { .. } | Outcome::Refused { .. } => true,
             Outcome::NotSent { proof, .. } => match proof {
-                Proof::Deferred | Proof::Parked => true,
+                Proof::Deferred | Proof::Throttled | Proof::Parked => true,
                 Proof::NotConnected | Proof::TlsFailed | Proof::Incomplete | Proof::SelfStopped | Proof::NotStarted => {
                     false
                 }
