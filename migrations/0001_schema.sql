@@ -109,7 +109,7 @@ comment on column settled.paces.not_before is 'Nothing is sent to the destinatio
 
 create table settled.tokens (
   id         text primary key,
-  kind       text not null check (kind in ('producer', 'responder', 'admin', 'metrics')),
+  kind       text not null check (kind in ('producer', 'responder', 'admin', 'metrics', 'downstream')),
   principal  text not null,
   tenant     text,
   hash       bytea not null,

@@ -329,6 +329,8 @@ pub enum KindName {
     Admin,
     /// Reads /metrics
     Metrics,
+    /// Reports what became of what a destination took; the principal is the destination's name
+    Downstream,
 }
 
 /// What is paused or resumed: exactly one.

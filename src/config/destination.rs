@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::compensate::Compensate;
+use super::{compensate::Compensate, sightings::Sightings};
 use crate::domain::intent::{ChannelKind, InDoubt};
 
 /// A `[[destinations]]` entry. Channel sections stay raw here; each adapter parses its own.
@@ -69,6 +69,9 @@ pub struct Destination {
     /// How it is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub look_up: Option<LookUp>,
+    /// What it reports by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sightings: Option<Sightings>,
 }
 
 /// Approval policy. Comparisons over amount and recipient come later.

@@ -41,6 +41,7 @@ pub fn broken(settings: &Settings, file: &str) -> Vec<ConfigError> {
         );
         one_destination(destination, &at, &mut broken);
         counter_action(destination, &settings.destinations, &at, &mut broken);
+        reports(destination, &at, &mut broken);
     }
     broken.found
 }
@@ -159,6 +160,12 @@ fn in_doubt(destination: &Destination, at: &str, broken: &mut Broken<'_>) {
             "compensate needs a declared counter-action: [destinations.compensate]",
         ),
         Some(InDoubt::Person | InDoubt::AtMostOnce) => {}
+    }
+}
+
+fn reports(destination: &Destination, at: &str, broken: &mut Broken<'_>) {
+    if let Some(Err((member, rule))) = destination.sightings.as_ref().map(super::sightings::Sightings::check) {
+        broken.unless(false, format!("{at}.sightings.{member}"), rule);
     }
 }
 

@@ -246,6 +246,9 @@ impl Dispatcher {
             };
             claims.push(claim);
         }
+        if served.config.sightings.is_some() {
+            store::sightings::expect(&mut tx, &served.config.name, &batch.keys, &batch.ids).await?;
+        }
         let replay_until =
             served.config.replay.as_ref().map(|replay| after(now, replay.key_lifetime.saturating_sub(replay.margin)));
         let opened =

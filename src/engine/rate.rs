@@ -30,18 +30,18 @@ const SLOWEST: f64 = 1.0 / 60.0;
 const ENOUGH: f64 = 10_000.0;
 /// What a "too much" leaves of the pace: while it was doubling, and later.
 const HALVED: f64 = 0.5;
-const EASED: f64 = 0.7;
+const EASED: f64 = 0.8;
 /// Growth in a second in which something was taken: up to the ceiling, and above it.
 const FAST: f64 = 1.41;
-const SLOW: f64 = 1.005;
-/// A learned pace lets through at once what this many seconds bring.
+const SLOW: f64 = 1.01;
+/// A learned pace lets through at once one, and what this many seconds bring.
 const SPREAD: f64 = 0.2;
 /// The pause of a destination that asks for none.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Sends a second that are in force, and how many at once; `None` where nothing limits it.
 fn in_force(pace: &PaceRow, declared: Option<&Rate>) -> Option<(f64, f64)> {
-    let learned = pace.learned.map(|rate| (rate, (rate * SPREAD).max(1.0)));
+    let learned = pace.learned.map(|rate| (rate, 1.0 + rate * SPREAD));
     match (learned, declared.map(|rate| (rate.a_second(), rate.burst()))) {
         (Some(learned), Some(declared)) => Some((learned.0.min(declared.0), learned.1.min(declared.1))),
         (Some(only), None) | (None, Some(only)) => Some(only),
@@ -120,7 +120,8 @@ pub fn grow(pace: &mut PaceRow, declared: Option<&Rate>, now: DateTime<Utc>) -> 
 /// Something is tried again after an outage: one send, and then slowly up to where it was.
 pub fn restart(pace: &mut PaceRow, declared: Option<&Rate>, now: DateTime<Utc>) {
     let known = pace.learned.or(declared.map(Rate::a_second));
-    pace.ceiling = pace.ceiling.or(known);
+    // A pace that had only just begun again says nothing about what is borne.
+    pace.ceiling = pace.ceiling.or(known.filter(|rate| *rate > FIRST));
     pace.learned = Some(known.map_or(FIRST, |rate| rate.min(FIRST)));
     pace.tokens = pace.tokens.max(1.0);
     pace.counted_at = now;
@@ -291,6 +292,15 @@ mod tests {
             grow(&mut pace, Some(&declared), at(f64::from(second)));
         }
         assert_eq!(pace.learned, None, "the declared rate is reached");
+    }
+
+    #[test]
+    fn probe_after_probe_of_a_long_outage_leaves_it_free_to_grow_again() {
+        let mut pace = fresh();
+        for minute in 0..60 {
+            restart(&mut pace, None, at(f64::from(minute) * 60.0));
+        }
+        assert_eq!((pace.learned, pace.ceiling), (Some(FIRST), None));
     }
 
     #[test]

@@ -375,7 +375,7 @@ async fn keep_late(
     actor: &str,
     at: Option<DateTime<Utc>>,
 ) -> Result<(), StoreError> {
-    let told = EvidenceTold { token: Some(finished.token), ended: finished.ended.clone() };
+    let told = EvidenceTold { token: Some(finished.token), ended: finished.ended.clone(), sighting: None };
     let entry = Entry {
         intent_id: Some(finished.intent_id),
         at,

@@ -1,6 +1,8 @@
 //! Channels over a fake downstream: what was seen there, and what the channel says about it.
 
 mod cases_http;
+mod cases_poison;
+mod cases_rate;
 mod cases_signature;
 mod cases_ssrf;
 pub mod conformance;
