@@ -3,6 +3,8 @@
 mod cases_http;
 mod cases_poison;
 mod cases_rate;
+mod cases_sightings;
+mod cases_reading;
 mod cases_signature;
 mod cases_ssrf;
 pub mod conformance;
@@ -10,6 +12,7 @@ pub mod fake;
 mod sms;
 mod smtp;
 mod smtp_cases;
+mod smtp_kept;
 mod smtp_render;
 mod smtp_tls;
 mod tls;
