@@ -258,6 +258,11 @@ pub enum Destinations {
         /// Intent that is asked about
         intent: uuid::Uuid,
     },
+    /// Forget the pause that a destination asked for (Retry-After) and the pace that was learned of it
+    Release {
+        /// Name
+        destination: String,
+    },
     /// Publish the configured destinations to the database
     Publish,
 }

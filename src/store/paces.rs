@@ -120,3 +120,24 @@ pub async fn write(conn: &mut PgConnection, destination: &str, pace: &PaceRow) -
     .await?;
     Ok(())
 }
+
+/// Forgets what a destination asked for and what was learned of it, with a journal row. False where there was nothing.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn release(conn: &mut PgConnection, destination: &str, actor: &str) -> Result<bool, StoreError> {
+    let done = sqlx::query!(
+        "-- paces::release
+        with r as (
+          update settled.paces set not_before = null, learned = null, ceiling = null, slowed_at = null, grown_at = null
+           where destination = $1 and (not_before is not null or learned is not null) returning destination
+        )
+        insert into settled.journal (kind, actor, data)
+        select 'administration', $2::text, jsonb_build_object('act', 'release', 'destination', r.destination) from r",
+        destination,
+        actor,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}

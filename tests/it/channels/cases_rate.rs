@@ -231,3 +231,30 @@ async fn sends_under_way_count_against_the_cap_of_open_unknowns() {
     two.dispatch().await;
     assert_eq!(receiver.effects().all().len(), 10);
 }
+
+#[tokio::test]
+async fn an_operator_sees_why_a_destination_waits_and_can_release_it() {
+    use super::fake::{Fake, reply, reply_with};
+    let wait = reply_with("429 Too Many Requests", "Retry-After: 555\r\n", r#"{"retry_after":555,"global":false}"#);
+    let script = |bytes| vec![super::fake::Step::Request, super::fake::Step::Send(bytes), super::fake::Step::Close];
+    let fake = Fake::play([wait, reply("200 OK", "{}"), reply("200 OK", "{}")].map(script)).await;
+    let entry = format!(
+        "name = \"erp\"\nchannel = \"webhook\"\nin_doubt = \"person\"\nallow_addresses = [\"127.0.0.0/8\"]\n[webhook]\nurl = \"{}\"\n",
+        fake.url("/")
+    );
+    let mut world = World::new(&[entry]).await;
+    let first = world.enqueue("erp", "INV-1", PAYLOAD).await;
+    world.dispatch().await;
+    let other = world.enqueue("erp", "INV-2", PAYLOAD).await;
+    let mut conn = world.db.pool.acquire().await.unwrap();
+    let shown = &settled::store::listing::destinations(&mut conn).await.unwrap()[0];
+    assert!(shown.not_before.is_some() && shown.learned_a_second.is_some());
+    world.dispatch().await;
+    assert_eq!(world.state(other).await, "pending");
+    assert!(settled::store::paces::release(&mut conn, "erp", "operator:test").await.unwrap());
+    assert!(!settled::store::paces::release(&mut conn, "erp", "operator:test").await.unwrap());
+    world.dispatch().await;
+    assert_eq!((world.state(other).await.as_str(), world.state(first).await.as_str()), ("sent", "pending"));
+    let shown = &settled::store::listing::destinations(&mut conn).await.unwrap()[0];
+    assert_eq!((shown.not_before, shown.learned_a_second), (None, None));
+}
