@@ -89,9 +89,27 @@ create table settled.pauses (
 );
 comment on table settled.pauses is 'Sending is stopped for all, a destination or a tenant while the row is here.';
 
+create table settled.paces (
+  destination text primary key references settled.destinations (name),
+  tokens      double precision not null check (tokens >= 0),
+  counted_at  timestamptz not null,
+  learned     double precision check (learned > 0),
+  ceiling     double precision check (ceiling > 0),
+  slowed_at   timestamptz,
+  grown_at    timestamptz,
+  not_before  timestamptz
+) with (fillfactor = 50);
+comment on table settled.paces is 'How fast a destination may be sent to, by all daemons together; a row exists once that was ever limited.';
+comment on column settled.paces.tokens is 'Sends that may begin now, as counted at counted_at.';
+comment on column settled.paces.learned is 'Sends a second that the destination seems to bear; null: as configured.';
+comment on column settled.paces.ceiling is 'Up to here the learned pace grows fast, above it slowly.';
+comment on column settled.paces.slowed_at is 'What was claimed before that was sent too fast already and slows nothing down again.';
+comment on column settled.paces.grown_at is 'When the learned pace grew last.';
+comment on column settled.paces.not_before is 'Nothing is sent to the destination before: it asked for a pause (Retry-After).';
+
 create table settled.tokens (
   id         text primary key,
-  kind       text not null check (kind in ('producer', 'responder', 'admin', 'metrics')),
+  kind       text not null check (kind in ('producer', 'responder', 'admin', 'metrics', 'downstream')),
   principal  text not null,
   tenant     text,
   hash       bytea not null,

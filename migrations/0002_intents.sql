@@ -180,20 +180,6 @@ create table settled.decisions (
 create index decisions_due on settled.decisions (effective_at) where applied_at is null and stopped_at is null;
 comment on table settled.decisions is 'Acts that wait a moment before they bind, so that they can be stopped.';
 
-create table settled.sightings (
-  id          uuid primary key,
-  source      text not null,
-  key         text not null,
-  intent_id   uuid,
-  attempt     integer,
-  provider_id text,
-  negative    boolean not null default false,
-  seen_at     timestamptz not null default clock_timestamp(),
-  detail      jsonb not null default '{}'
-);
-create index sightings_key on settled.sightings (key);
-comment on table settled.sightings is 'Evidence that the downstream sent by itself: receipts, notifications, log lines.';
-
 create table settled.witnesses (
   destination text not null,
   generation  text not null,

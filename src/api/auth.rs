@@ -1,6 +1,7 @@
 //! Who calls. The principal, its kind and its tenant come from the token alone, never from a parameter.
 
 use axum::extract::FromRequestParts;
+use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{header, request::Parts};
 
 use super::{
@@ -51,8 +52,7 @@ impl FromRequestParts<AppState> for Caller {
             .to_str()
             .ok()
             .and_then(|text| text.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .and_then(|(_, token)| Presented::parse(token.trim()))
+            .and_then(presented)
             .ok_or_else(|| refuse("malformed", "the Authorization header holds no token of this service"))?;
         let mut conn = state.pool.acquire().await?;
         match tokens::verify(&mut conn, &presented).await? {
@@ -60,4 +60,15 @@ impl FromRequestParts<AppState> for Caller {
             None => Err(refuse("unknown", "the token is not valid (any more)")),
         }
     }
+}
+
+/// A bearer token; or, for downstreams whose call-backs can carry nothing else, the password of Basic credentials.
+fn presented((scheme, value): (&str, &str)) -> Option<Presented> {
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Presented::parse(value.trim());
+    }
+    let decoded = STANDARD.decode(value.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
+    let (_, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;
+    // Browsers send Basic credentials by themselves; nothing that decides may come that way.
+    Presented::parse(password).filter(|presented| presented.kind == Kind::Downstream)
 }

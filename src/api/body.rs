@@ -27,6 +27,11 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Probl
     if !json {
         return Err(Problem::new(Kind::UnsupportedMediaType, "content-type must be application/json"));
     }
+    collect(body).await
+}
+
+/// Reads the whole body, whatever it is.
+pub(super) async fn collect(body: Body) -> Result<Bytes, Problem> {
     let collected = tokio::time::timeout(MOST_TIME, Limited::new(body, MOST_BYTES).collect())
         .await
         .map_err(|_| Problem::new(Kind::TooSlow, format!("the body must arrive within {} s", MOST_TIME.as_secs())))?;

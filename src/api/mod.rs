@@ -13,6 +13,7 @@ mod listen;
 mod pauses;
 pub mod problem;
 mod router;
+mod sightings;
 mod starting;
 
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use http::{HeaderName, HeaderValue};
 use uuid::Uuid;
 
 use super::{
-    AppState, asking, escalations, health, intents, pauses,
+    AppState, asking, escalations, health, intents, pauses, sightings,
     problem::{Kind, Problem, REQUEST_ID},
 };
 
@@ -30,6 +30,7 @@ pub fn router(state: AppState) -> Router {
         .route("/v1/escalations/{id}", get(escalations::show))
         .route("/v1/escalations/{id}/{act}", post(escalations::act_on_escalation))
         .route("/v1/pauses", get(pauses::list).post(pauses::add).delete(pauses::remove))
+        .route("/v1/sightings/{destination}", post(sightings::take))
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))

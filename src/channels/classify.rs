@@ -7,7 +7,7 @@ mod retry_after;
 mod rules;
 
 pub use retry_after::retry_after;
-pub use rules::{Condition, HeaderCondition, JsonCondition, Override, OverrideOutcome, ReplyRules};
+pub use rules::{Condition, HeaderCondition, JsonCondition, Override, OverrideOutcome, ReplyRules, Unit};
 
 use std::time::Duration;
 
@@ -196,7 +196,8 @@ fn accepted(
 fn by_status(reply: &Reply, exchange: &Exchange, rules: &ReplyRules, context: Context) -> Judged {
     let status = reply.status;
     match status {
-        425 | 429 => deferred(reply, context),
+        425 => put_off(Proof::Deferred, reply, rules, context),
+        429 => put_off(Proof::Throttled, reply, rules, context),
         401 | 403 | 407 => Judged::noted(
             Outcome::NotSent { proof: Proof::Parked, retry_after: None },
             format!("status {status}: the downstream refuses our credentials or us"),
@@ -228,15 +229,15 @@ fn overridden(
         OverrideOutcome::Sent if !exchange.complete => unclear(String::new()),
         OverrideOutcome::Sent => Judged::plain(sent(reply, rules)),
         OverrideOutcome::Refused => Judged::plain(Outcome::Refused { code: reply.status }),
-        OverrideOutcome::Deferred => deferred(reply, context),
+        OverrideOutcome::Deferred => put_off(Proof::Throttled, reply, rules, context),
         OverrideOutcome::Parked => not_sent(Proof::Parked),
         OverrideOutcome::Unknown => unclear(String::new()),
     }
 }
 
-fn deferred(reply: &Reply, context: Context) -> Judged {
-    let wait = retry_after(&reply.headers, context.now, context.retry_after_cap);
-    Judged::plain(Outcome::NotSent { proof: Proof::Deferred, retry_after: wait })
+fn put_off(proof: Proof, reply: &Reply, rules: &ReplyRules, context: Context) -> Judged {
+    let wait = retry_after(&reply.headers, rules.retry_after, context.now, context.retry_after_cap);
+    Judged::plain(Outcome::NotSent { proof, retry_after: wait })
 }
 
 fn sent(reply: &Reply, rules: &ReplyRules) -> Outcome {

@@ -23,15 +23,24 @@ pub fn build(destination: &Destination) -> Result<Arc<dyn Channel>, BuildError> 
     })
 }
 
+/// Members of a channel's section that say nothing about where it leads: a secret that is replaced by another, kept
+/// connections.
+const TUNABLES: [&str; 3] = ["signing_secrets", "keep_for", "keep_uses"];
+
 /// The generation: what makes this destination the downstream that it is. 32 lower-case hex digits of the SHA-256 over the
 /// canonical JSON of channel, its section, and kind and section of the look-up. Limits, time-outs and policies may change
 /// without making it another one.
 pub fn generation(destination: &Destination) -> String {
-    let section = match destination.channel {
-        ChannelKind::Webhook => &destination.webhook,
-        ChannelKind::Smtp => &destination.smtp,
-        ChannelKind::Sms => &destination.sms,
+    let mut section = match destination.channel {
+        ChannelKind::Webhook => destination.webhook.clone(),
+        ChannelKind::Smtp => destination.smtp.clone(),
+        ChannelKind::Sms => destination.sms.clone(),
     };
+    if let Some(Value::Object(members)) = &mut section {
+        for tunable in TUNABLES {
+            members.remove(tunable);
+        }
+    }
     let look_up = destination.look_up.as_ref().map(|look_up| {
         use crate::config::destination::LookUpKind;
         match look_up.kind {

@@ -28,7 +28,6 @@ use crate::{
         BuildError,
         access::{self, Setting},
         destination::Destination,
-        secret::SecretRef,
     },
     domain::{
         gate::{BoxFuture, Gate},
@@ -36,7 +35,7 @@ use crate::{
         outcome::{Ended, Outcome, Proof, Report},
     },
 };
-use signature::Signers;
+use signature::{Signers, SigningSecret};
 
 /// Names the renderer, not the release: it is part of the digest that makes a replay a replay.
 const USER_AGENT: HeaderValue = HeaderValue::from_static("settled/1");
@@ -58,10 +57,10 @@ pub struct Settings {
     /// POST, PUT or PATCH.
     #[serde(default = "post")]
     pub method: String,
-    /// Secrets to sign with, each as a signature of its own: `whsec_` and base64, or `raw:` and text. Two while one is
-    /// replaced by another. None: not signed.
+    /// Secrets to sign with, each as a signature of its own: `whsec_` and base64, `raw:` and text, or an ed25519 key as
+    /// `whsk_` and base64. Two while one is replaced by another. None: not signed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub signing_secrets: Vec<SecretRef>,
+    pub signing_secrets: Vec<SigningSecret>,
     /// Headers of every request; values stand here or come from secrets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, Setting>,
@@ -153,10 +152,16 @@ impl Webhook {
     }
 
     /// What only this attempt carries.
-    fn stamp(&self, request: &mut Request, outgoing: &Outgoing, now: u64) -> Result<(), Unsupported> {
+    fn stamp(&self, request: &mut Request, outgoing: &Outgoing, now: u64) -> Result<(), Ended> {
         request.headers.push((WEBHOOK_TIMESTAMP, HeaderValue::from(now)));
-        if let Some(signature) = self.signers.sign(&outgoing.key, now, &request.body) {
-            request.headers.push((WEBHOOK_SIGNATURE, text(&signature, "signature")?));
+        let signature = self.signers.sign(&outgoing.key, now, &request.body).map_err(|error| Ended {
+            // Until somebody gives it a secret; unsigned it must not go.
+            outcome: Outcome::NotSent { proof: Proof::Parked, retry_after: None },
+            report: Report::nothing_written(error.to_string()),
+        })?;
+        if let Some(signature) = signature {
+            let value = text(&signature, "signature").map_err(|error| not_started(error.to_string()))?;
+            request.headers.push((WEBHOOK_SIGNATURE, value));
         }
         if self.attempt_header {
             request.headers.push((SETTLED_ATTEMPT, HeaderValue::from(outgoing.attempt)));
@@ -182,8 +187,8 @@ impl Channel for Webhook {
                 Wire::Http(request) => request,
                 Wire::Mail(_) => return not_started("a mail was handed to a webhook"),
             };
-            if let Err(error) = self.stamp(&mut request, outgoing, now) {
-                return not_started(error.to_string());
+            if let Err(ended) = self.stamp(&mut request, outgoing, now) {
+                return ended;
             }
             let seen = exchange(&request, &self.options, gate).await;
             let context = Context {

@@ -270,6 +270,11 @@ pub enum Destinations {
         /// Intent that is asked about
         intent: uuid::Uuid,
     },
+    /// Forget the pause that a destination asked for (Retry-After) and the pace that was learned of it
+    Release {
+        /// Name
+        destination: String,
+    },
     /// Publish the configured destinations to the database
     Publish,
 }
@@ -341,6 +346,8 @@ pub enum KindName {
     Admin,
     /// Reads /metrics
     Metrics,
+    /// Reports what became of what a destination took; the principal is the destination's name
+    Downstream,
 }
 
 /// What is paused or resumed: exactly one.

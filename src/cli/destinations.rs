@@ -15,6 +15,7 @@ use crate::{
     store::{
         destinations::{self, Publication, PublishError, Published},
         listing::{self, PublishedDestination},
+        paces,
     },
 };
 
@@ -23,6 +24,7 @@ pub(super) async fn run(context: &Context, which: &Destinations) -> Result<Exit,
         Destinations::List => list(context).await,
         Destinations::Test { destination, unpark } => asking::test(context, destination, *unpark).await,
         Destinations::Ask { destination, intent } => asking::ask(context, destination, *intent).await,
+        Destinations::Release { destination } => release(context, destination).await,
         Destinations::Publish => publish(context).await,
     }
 }
@@ -67,6 +69,17 @@ async fn list(context: &Context) -> Result<Exit, Failure> {
     if shown.is_empty() {
         context.out.say("nothing is published; `settled destinations publish` does it");
     }
+    Ok(Exit::Ok)
+}
+
+/// Lets a destination be sent to at once, whatever it asked for.
+async fn release(context: &Context, name: &str) -> Result<Exit, Failure> {
+    let mut conn = context.connect().await?;
+    if !paces::release(&mut conn, name, &Context::actor()).await? {
+        return Err(Failure::new(Exit::NotPossible, format!("{name} neither waits nor has a pace that was learned")));
+    }
+    let told = serde_json::json!({ "destination": name, "released": true });
+    context.out.value(&told, |_| format!("{name} is sent to as configured; a 429 slows it down again"))?;
     Ok(Exit::Ok)
 }
 
@@ -138,6 +151,12 @@ fn words(shown: &Shown) -> String {
         if let Some(reason) = reason {
             text.push_str(&format!("  {mark}: {reason}\n"));
         }
+    }
+    if let Some(at) = p.not_before {
+        text.push_str(&format!("  WAITS until {}: it asked for a pause\n", at.format("%F %T UTC")));
+    }
+    if let Some(rate) = p.learned_a_second {
+        text.push_str(&format!("  SLOWED to {rate:.2} a second, since it said that more is too much; it grows by itself\n"));
     }
     if let Some(at) = p.tested_at {
         let how = match &p.test_failed {

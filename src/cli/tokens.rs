@@ -73,5 +73,6 @@ fn kind_of(name: KindName) -> Kind {
         KindName::Responder => Kind::Responder,
         KindName::Admin => Kind::Admin,
         KindName::Metrics => Kind::Metrics,
+        KindName::Downstream => Kind::Downstream,
     }
 }

@@ -136,12 +136,17 @@ pub fn effective(destination: &Destination) -> String {
         ),
     };
     format!(
-        "{}; {phases}; worst send {}, lease {}; attempts {}, concurrency {}; client retries: none",
+        "{}; {phases}; worst send {}, lease {}; attempts {}, concurrency {}{}; client retries: none",
         destination.channel.as_str(),
         format_duration(destination.worst_send_time()),
         format_duration(destination.lease()),
         destination.limits.attempts,
-        destination.limits.concurrency
+        destination.limits.concurrency,
+        destination.limits.rate.as_ref().map_or_else(String::new, |rate| format!(
+            ", at most {:.3} a second, {} at once",
+            rate.a_second(),
+            rate.burst()
+        ))
     )
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::compensate::Compensate;
+use super::{compensate::Compensate, sightings::Sightings};
 use crate::domain::intent::{ChannelKind, InDoubt};
 
 /// A `[[destinations]]` entry. Channel sections stay raw here; each adapter parses its own.
@@ -69,6 +69,9 @@ pub struct Destination {
     /// How it is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub look_up: Option<LookUp>,
+    /// What it reports by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sightings: Option<Sightings>,
 }
 
 /// Approval policy. Comparisons over amount and recipient come later.
@@ -130,8 +133,14 @@ pub struct Limits {
     /// How long the breaker stays open before one attempt is let through.
     #[serde(with = "humantime_serde")]
     pub breaker_open: Duration,
-    /// Open unknowns at which no new send begins.
+    /// Open unknowns at which no new send begins; sends under way count as well once it is near.
     pub open_unknowns: u32,
+    /// How fast sends may begin, for all daemons together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// How long nothing gets through before people are told.
+    #[serde(with = "humantime_serde")]
+    pub unreachable_after: Duration,
     /// Largest answer that is read, decompressed.
     pub answer_bytes: usize,
     /// Webhook: how long a connection waits idle for the next request; zero: each request gets its own. Not given: four
@@ -154,10 +163,39 @@ impl Default for Limits {
             breaker_after: 10,
             breaker_open: Duration::from_secs(30),
             open_unknowns: 1000,
+            rate: None,
+            unreachable_after: Duration::from_secs(900),
             answer_bytes: 64 * 1024,
             keep_idle: None,
             keep_age: Duration::from_secs(60),
         }
+    }
+}
+
+/// `[destinations.limits.rate]`: exactly one of `per_second` and `per_minute`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// Sends that may begin in a second; fractions are allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_second: Option<f64>,
+    /// The same in a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_minute: Option<f64>,
+    /// Sends that may begin at once after a pause; default what a second brings, at least 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
+}
+
+impl Rate {
+    /// Sends a second.
+    pub fn a_second(&self) -> f64 {
+        self.per_second.or_else(|| self.per_minute.map(|n| n / 60.0)).unwrap_or(f64::MAX)
+    }
+
+    /// Sends that may begin at once.
+    pub fn burst(&self) -> f64 {
+        self.burst.map_or_else(|| self.a_second().max(1.0), f64::from)
     }
 }
 

@@ -13,6 +13,7 @@ pub mod retention;
 pub mod rules;
 pub mod secret;
 pub mod settings;
+pub mod sightings;
 pub mod template;
 
 pub use load::{ConfigError, ConfigErrors, load};

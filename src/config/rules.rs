@@ -41,6 +41,7 @@ pub fn broken(settings: &Settings, file: &str) -> Vec<ConfigError> {
         );
         one_destination(destination, &at, &mut broken);
         counter_action(destination, &settings.destinations, &at, &mut broken);
+        reports(destination, &at, &mut broken);
     }
     broken.found
 }
@@ -162,6 +163,12 @@ fn in_doubt(destination: &Destination, at: &str, broken: &mut Broken<'_>) {
     }
 }
 
+fn reports(destination: &Destination, at: &str, broken: &mut Broken<'_>) {
+    if let Some(Err((member, rule))) = destination.sightings.as_ref().map(super::sightings::Sightings::check) {
+        broken.unless(false, format!("{at}.sightings.{member}"), rule);
+    }
+}
+
 fn counter_action(destination: &Destination, all: &[Destination], at: &str, broken: &mut Broken<'_>) {
     let Some(declared) = &destination.compensate else { return };
     let at = format!("{at}.compensate");
@@ -189,6 +196,18 @@ fn limits(destination: &Destination, at: &str, broken: &mut Broken<'_>) {
     broken.unless(l.backoff_max >= l.backoff, format!("{at}.limits.backoff_max"), "must not be shorter than backoff");
     broken.unless(l.breaker_after >= 1, format!("{at}.limits.breaker_after"), "must be at least 1");
     broken.unless(l.open_unknowns >= 1, format!("{at}.limits.open_unknowns"), "must be at least 1");
+    if let Some(rate) = &l.rate {
+        let at = format!("{at}.limits.rate");
+        broken.unless(rate.per_second.is_some() != rate.per_minute.is_some(), at.as_str(), "give exactly one of per_second and per_minute");
+        let positive = [rate.per_second, rate.per_minute].into_iter().flatten().all(|n| n.is_finite() && n > 0.0);
+        broken.unless(positive, at.as_str(), "must be more than 0");
+        broken.unless(rate.burst != Some(0), format!("{at}.burst"), "must be at least 1");
+    }
+    broken.unless(
+        l.unreachable_after >= Duration::from_secs(1),
+        format!("{at}.limits.unreachable_after"),
+        "must be at least 1s",
+    );
     broken.unless(
         (1024..=16 * 1024 * 1024).contains(&l.answer_bytes),
         format!("{at}.limits.answer_bytes"),

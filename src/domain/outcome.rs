@@ -59,8 +59,11 @@ pub enum Proof {
     TlsFailed,
     /// The request or message stayed incomplete and the connection was closed.
     Incomplete,
-    /// A definite "not now": 429, 425, SMTP 4yz.
+    /// A definite "not now" to this message: 425, SMTP 4yz.
     Deferred,
+    /// A definite "too much" to us, whatever the message: 429, a greeting or a sender that is put off. The destination
+    /// waits, and the message spends nothing.
+    Throttled,
     /// The downstream refuses our credentials or us: the destination is parked, not the intent failed.
     Parked,
     /// The gate closed before the last bytes.
@@ -73,7 +76,12 @@ impl Proof {
     /// Before a conversation began: spends none of the allowed attempts.
     pub fn spends_no_attempt(self) -> bool {
         match self {
-            Self::NotConnected | Self::TlsFailed | Self::SelfStopped | Self::NotStarted | Self::Parked => true,
+            Self::NotConnected
+            | Self::TlsFailed
+            | Self::SelfStopped
+            | Self::NotStarted
+            | Self::Parked
+            | Self::Throttled => true,
             Self::Incomplete | Self::Deferred => false,
         }
     }

@@ -11,6 +11,7 @@ use super::{
     fleet::{Fleet, Served},
     folding::{Case, Cause, Moved, after, settle},
     recognised,
+    rate,
     results::Finished,
     runner::{Progress, Step},
     self_stop::{Allowance, Passed, SelfStop},
@@ -32,6 +33,7 @@ use crate::{
         self,
         attempts::AttemptRow,
         error::StoreError,
+        paces::PaceRow,
         queue::{Batch, Picked},
     },
     telemetry::metrics::Metrics,
@@ -90,6 +92,19 @@ enum Proofs {
     Stale(Option<Moved>),
 }
 
+/// A cap of open unknowns below so many times the slots is counted exactly by every claim.
+const NARROW: i64 = 8;
+
+/// A destination that may take something now.
+struct Candidate {
+    served: Arc<Served>,
+    wanted: usize,
+    /// It did not work lately, and this is the one attempt that finds out.
+    probe: bool,
+    /// The cap of open unknowns could be passed by what is under way.
+    near_cap: bool,
+}
+
 /// The loop.
 pub struct Dispatcher {
     sending: Sending,
@@ -106,7 +121,7 @@ impl Dispatcher {
     }
 
     /// Destinations that may take something now, with how many.
-    async fn candidates(&self, conn: &mut PgConnection) -> Result<Vec<(Arc<Served>, usize)>, StoreError> {
+    async fn candidates(&self, conn: &mut PgConnection) -> Result<Vec<Candidate>, StoreError> {
         let s = &self.sending;
         let names: Vec<String> = s
             .fleet
@@ -122,29 +137,66 @@ impl Dispatcher {
             return Ok(Vec::new());
         }
         let stopped = store::generations::stopped(conn).await?;
+        let limited = store::paces::limited(conn, s.clock.sql_now()).await?;
         let mut candidates = Vec::new();
         for name in due.iter().filter(|name| !stopped.contains(name)) {
             let Some(served) = s.fleet.get(name) else { continue };
+            let pace = limited.iter().find(|limited| limited.destination == *name);
+            served.pace.learned(pace.is_some_and(|pace| pace.learned));
+            if pace.is_some_and(|pace| pace.waits) {
+                continue;
+            }
             let cap = i64::from(served.config.limits.open_unknowns);
-            if store::queue::open_unknowns(conn, name, cap).await? >= cap {
+            let open = store::queue::open_unknowns(conn, name, cap).await?;
+            if open >= cap {
                 continue;
             }
             let free = served.slots.available_permits().min(s.batch).min(s.results.capacity());
-            let allowed = served.breaker.allows(s.clock.boot(), free);
-            if allowed > 0 {
-                candidates.push((Arc::clone(served), allowed));
+            let lets = served.breaker.allows(s.clock.boot(), free);
+            if lets.sends > 0 {
+                let near_cap = open * 2 >= cap || cap <= i64::from(served.config.limits.concurrency) * NARROW;
+                let (served, wanted, probe) = (Arc::clone(served), lets.sends, lets.probe);
+                candidates.push(Candidate { served, wanted, probe, near_cap });
             }
         }
         Ok(candidates)
     }
 
+    /// How many may be claimed under what the whole fleet shares: the pace of the destination and its cap on open unknowns.
+    /// The row of the pace stays locked, so that no other daemon counts at the same time.
+    async fn shared(
+        &self,
+        conn: &mut PgConnection,
+        candidate: &Candidate,
+    ) -> Result<(usize, Option<PaceRow>), StoreError> {
+        let (served, at) = (&candidate.served, self.sending.clock.sql_now());
+        let rate = served.config.limits.rate.as_ref();
+        if !(candidate.probe || candidate.near_cap || rate.is_some() || served.pace.is_learned()) {
+            return Ok((candidate.wanted, None));
+        }
+        let name = &served.config.name;
+        let (mut pace, now) = store::paces::lock(conn, name, rate::full(rate), at).await?;
+        if candidate.probe {
+            rate::restart(&mut pace, rate, now);
+            served.pace.learned(true);
+        }
+        let mut allowed = rate::allowance(&mut pace, rate, now).min(candidate.wanted);
+        if candidate.near_cap {
+            let cap = i64::from(served.config.limits.open_unknowns);
+            let open = store::queue::open_unknowns(conn, name, cap).await?;
+            let under_way = store::attempts::under_way(conn, name, cap).await?;
+            allowed = allowed.min(usize::try_from(cap - open - under_way).unwrap_or(0));
+        }
+        Ok((allowed, Some(pace)))
+    }
+
     /// Claims for one destination and starts the sends.
-    async fn claim_and_send(&self, served: &Arc<Served>, wanted: usize) -> Result<usize, StoreError> {
-        let s = &self.sending;
+    async fn claim_and_send(&self, candidate: &Candidate) -> Result<usize, StoreError> {
+        let (s, served, wanted) = (&self.sending, &candidate.served, candidate.wanted);
         let Ok(permits) = Arc::clone(&served.slots).try_acquire_many_owned(u32::try_from(wanted).unwrap_or(1)) else {
             return Ok(0);
         };
-        let claims = self.claim(served, wanted).await?;
+        let claims = self.claim(candidate).await?;
         let count = claims.len();
         if s.stopping.is_cancelled() {
             give_back(s, &served.config.name, claims, "the daemon stops").await;
@@ -159,14 +211,19 @@ impl Dispatcher {
         Ok(count)
     }
 
-    async fn claim(&self, served: &Arc<Served>, wanted: usize) -> Result<Vec<Claim>, StoreError> {
-        let s = &self.sending;
+    async fn claim(&self, candidate: &Candidate) -> Result<Vec<Claim>, StoreError> {
+        let (s, served) = (&self.sending, &candidate.served);
         let lease = served.config.lease();
         let allowance = Allowance::before_claim(&*s.clock, lease);
         let mut tx = s.pool.begin().await?;
         store::durable(&mut tx).await?;
-        let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
+        let (allowed, pace) = self.shared(&mut tx, candidate).await?;
+        let limit = i64::try_from(allowed).unwrap_or(i64::MAX);
         let picked = store::queue::pick(&mut tx, &served.config.name, limit, s.clock.sql_now()).await?;
+        if let Some(mut pace) = pace {
+            rate::spend(&mut pace, picked.len());
+            store::paces::write(&mut tx, &served.config.name, &pace).await?;
+        }
         let Some(now) = picked.first().map(|p| p.now) else {
             tx.commit().await?;
             return Ok(Vec::new());
@@ -190,6 +247,9 @@ impl Dispatcher {
                 continue;
             };
             claims.push(claim);
+        }
+        if served.config.sightings.is_some() {
+            store::sightings::expect(&mut tx, &served.config.name, &batch.keys, &batch.ids).await?;
         }
         let replay_until =
             served.config.replay.as_ref().map(|replay| after(now, replay.key_lifetime.saturating_sub(replay.margin)));
@@ -325,14 +385,14 @@ impl Step for Dispatcher {
         drop(conn);
         let mut started = 0;
         let mut failed = None;
-        for (served, wanted) in candidates {
+        for candidate in candidates {
             if self.sending.stopping.is_cancelled() {
                 break;
             }
-            match self.claim_and_send(&served, wanted).await {
+            match self.claim_and_send(&candidate).await {
                 Ok(claimed) => started += claimed,
                 Err(error) if error.spares_others() => {
-                    tracing::warn!(destination = %served.config.name, %error, "nothing claimed for this destination");
+                    tracing::warn!(destination = %candidate.served.config.name, %error, "nothing claimed for this destination");
                     failed = Some(error);
                 }
                 Err(error) => return Err(error),
@@ -402,6 +462,7 @@ fn weigh(served: &Served, outcome: &Outcome, boot: Duration) {
         Outcome::Ambiguous { .. } => served.breaker.bad(boot),
         Outcome::NotSent { proof, .. } => match proof {
             Proof::NotConnected | Proof::TlsFailed | Proof::Incomplete => served.breaker.bad(boot),
+            Proof::Throttled => served.breaker.put_off(boot),
             Proof::Deferred | Proof::Parked | Proof::SelfStopped | Proof::NotStarted => {}
         },
     }

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -34,6 +34,8 @@ pub struct Served {
     pub slots: Arc<Semaphore>,
     /// Counts what went wrong in a row.
     pub breaker: Breaker,
+    /// What this process knows about the pace of the fleet.
+    pub pace: Known,
 }
 
 impl Served {
@@ -46,7 +48,7 @@ impl Served {
     ) -> Self {
         let slots = Arc::new(Semaphore::new(config.limits.concurrency as usize));
         let breaker = Breaker::new(config.limits.breaker_after, config.limits.breaker_open);
-        Self { config, generation, channel, look_up, slots, breaker }
+        Self { config, generation, channel, look_up, slots, breaker, pace: Known::default() }
     }
 
     /// The policy that the fold and the placement read.
@@ -118,30 +120,95 @@ impl Policy {
     }
 }
 
-/// Opens after a row of bad ends, ambiguous ones included, and lets one attempt through after a while.
+/// Whether a learned pace is in force; the row itself is in the ledger.
+#[derive(Debug, Default)]
+pub struct Known(AtomicBool);
+
+impl Known {
+    /// As the ledger says.
+    pub fn learned(&self, learned: bool) {
+        self.0.store(learned, Ordering::Relaxed);
+    }
+
+    /// As far as this process knows.
+    pub fn is_learned(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The breaker doubles its time up to so many times `breaker_open`.
+const LONGEST_OPEN: u32 = 10;
+
+/// Opens after a row of bad ends, ambiguous ones included, and lets one attempt through after a while, twice as long after
+/// each that went wrong. A matter of this process: each daemon finds out for itself, and each probes for itself.
 #[derive(Debug)]
 pub struct Breaker {
     limit: u32,
     open_for: Duration,
     bad: AtomicU32,
-    open_until: Mutex<Option<Duration>>,
+    opened: Mutex<Opened>,
+}
+
+#[derive(Debug, Default)]
+struct Opened {
+    /// Time since boot until which nothing is let through; `None`: closed.
+    until: Option<Duration>,
+    /// Probes since it opened.
+    probes: u32,
+    /// Time since boot of the first bad end since the last good one.
+    bad_since: Option<Duration>,
+    /// People were told of it.
+    told: bool,
+    /// Something got through since this was last asked for.
+    good_since: bool,
+}
+
+/// What a breaker lets through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lets {
+    /// Sends that may begin.
+    pub sends: usize,
+    /// It is a probe of a destination that did not work.
+    pub probe: bool,
+}
+
+/// What people should know about a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reachable {
+    /// Nothing new.
+    AsBefore,
+    /// Nothing has got through for so long.
+    NotSince(Duration),
+    /// Something got through since the last time.
+    Again,
 }
 
 impl Breaker {
     fn new(limit: u32, open_for: Duration) -> Self {
-        Self { limit: limit.max(1), open_for, bad: AtomicU32::new(0), open_until: Mutex::new(None) }
+        Self { limit: limit.max(1), open_for, bad: AtomicU32::new(0), opened: Mutex::default() }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Opened> {
+        self.opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// With a spread of a fifth either way, so that a fleet does not come back as one.
+    fn wait(&self, probes: u32) -> Duration {
+        let times = 1_u32.checked_shl(probes).unwrap_or(LONGEST_OPEN).min(LONGEST_OPEN);
+        self.open_for.saturating_mul(times).mul_f64(0.8 + 0.4 * rand::random::<f64>())
     }
 
     /// How many sends may start, given the time since boot: all, one as a probe, or none.
-    pub fn allows(&self, boot: Duration, wanted: usize) -> usize {
-        let mut open_until = self.open_until.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match *open_until {
-            None => wanted,
-            Some(until) if boot < until => 0,
+    pub fn allows(&self, boot: Duration, wanted: usize) -> Lets {
+        let mut opened = self.lock();
+        match opened.until {
+            None => Lets { sends: wanted, probe: false },
+            Some(until) if boot < until => Lets { sends: 0, probe: false },
             Some(_) => {
                 // Half open: one probe, and nothing more until its result is in or the time has gone by again.
-                *open_until = Some(boot + self.open_for);
-                wanted.min(1)
+                opened.probes = opened.probes.saturating_add(1);
+                opened.until = Some(boot + self.wait(opened.probes));
+                Lets { sends: wanted.min(1), probe: true }
             }
         }
     }
@@ -149,20 +216,42 @@ impl Breaker {
     /// The conversation worked, whatever the answer was.
     pub fn good(&self) {
         self.bad.store(0, Ordering::Relaxed);
-        *self.open_until.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+        *self.lock() = Opened { good_since: true, ..Opened::default() };
     }
 
     /// Unreachable or ambiguous.
     pub fn bad(&self, boot: Duration) {
-        if self.bad.fetch_add(1, Ordering::Relaxed) + 1 >= self.limit {
-            let mut open_until = self.open_until.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            open_until.get_or_insert(boot + self.open_for);
+        let many = self.bad.fetch_add(1, Ordering::Relaxed) + 1 >= self.limit;
+        let mut opened = self.lock();
+        opened.bad_since.get_or_insert(boot);
+        if many && opened.until.is_none() {
+            opened.until = Some(boot + self.wait(0));
         }
+    }
+
+    /// It puts us off: that opens nothing, but it is not getting through either.
+    pub fn put_off(&self, boot: Duration) {
+        self.lock().bad_since.get_or_insert(boot);
     }
 
     /// Whether it is open.
     pub fn is_open(&self) -> bool {
-        self.open_until.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_some()
+        self.lock().until.is_some()
+    }
+
+    /// What people should know, once for each outage.
+    pub fn reachable(&self, boot: Duration, limit: Duration) -> Reachable {
+        let mut opened = self.lock();
+        if std::mem::take(&mut opened.good_since) {
+            return Reachable::Again;
+        }
+        match opened.bad_since.map(|since| boot.saturating_sub(since)) {
+            Some(gone) if gone >= limit && !opened.told => {
+                opened.told = true;
+                Reachable::NotSince(gone)
+            }
+            Some(_) | None => Reachable::AsBefore,
+        }
     }
 }
 
@@ -230,5 +319,55 @@ impl Fleet {
         let asked = Asked { look_up: (self.build)(&config), config };
         self.generations.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(slot, asked.clone());
         Ok(Some(asked))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPEN: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(1_000 + seconds)
+    }
+
+    #[test]
+    fn it_lets_one_probe_through_and_waits_twice_as_long_after_each() {
+        let breaker = Breaker::new(3, OPEN);
+        for _ in 0..2 {
+            breaker.bad(at(0));
+        }
+        assert_eq!(breaker.allows(at(0), 16), Lets { sends: 16, probe: false });
+        breaker.bad(at(0));
+        assert_eq!(breaker.allows(at(20), 16).sends, 0);
+        // The spread is a fifth either way: 36 s are enough, then 72 s, and never more than 360 s.
+        let mut probes = 0;
+        for second in 0..3600 {
+            let lets = breaker.allows(at(second), 16);
+            assert!(lets.sends <= 1 && lets.probe == (lets.sends == 1));
+            if lets.probe {
+                breaker.bad(at(second));
+                probes += 1;
+            }
+        }
+        assert!((9..=19).contains(&probes), "{probes} probes in an hour");
+        breaker.good();
+        assert_eq!(breaker.allows(at(3600), 16), Lets { sends: 16, probe: false });
+    }
+
+    #[test]
+    fn people_are_told_once_of_an_outage_and_of_its_end() {
+        let breaker = Breaker::new(3, OPEN);
+        let limit = Duration::from_secs(900);
+        assert_eq!(breaker.reachable(at(0), limit), Reachable::AsBefore);
+        breaker.bad(at(0));
+        breaker.put_off(at(10));
+        assert_eq!(breaker.reachable(at(899), limit), Reachable::AsBefore);
+        assert_eq!(breaker.reachable(at(900), limit), Reachable::NotSince(limit));
+        assert_eq!(breaker.reachable(at(5000), limit), Reachable::AsBefore);
+        breaker.good();
+        assert_eq!(breaker.reachable(at(5000), limit), Reachable::Again);
+        assert_eq!(breaker.reachable(at(5000), limit), Reachable::AsBefore);
     }
 }

@@ -6,7 +6,11 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{fleet::Policy, placement, recognised};
+use super::{
+    fleet::Policy,
+    placement, recognised,
+    sightings::{Sighted, Status, last_word},
+};
 use crate::{
     domain::{
         evidence::{Statement, Verdict},
@@ -80,6 +84,9 @@ pub struct EvidenceTold {
     pub token: Option<Uuid>,
     /// What that attempt learned.
     pub ended: Ended,
+    /// The downstream's report that it comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sighting: Option<Sighted>,
 }
 
 /// An intent with everything the fold reads. The row is locked while it exists.
@@ -94,6 +101,8 @@ pub struct Case {
     pub statements: Vec<(i64, String, Statement)>,
     /// Effects seen for attempts that no row knows.
     pub sightings: Vec<Option<i32>>,
+    /// What the downstream reported by itself, in the order of arrival.
+    pub reports: Vec<Sighted>,
 }
 
 impl Case {
@@ -109,7 +118,7 @@ impl Case {
         let Some(intent) = store::intents::lock(conn, id, at).await? else { return Ok(None) };
         let attempts = store::attempts::of(conn, id).await?;
         let told = store::journal::evidence_of(conn, id).await?;
-        let mut case = Self { intent, attempts, look_ups: Vec::new(), statements: Vec::new(), sightings: Vec::new() };
+        let mut case = Self { intent, attempts, look_ups: Vec::new(), statements: Vec::new(), sightings: Vec::new(), reports: Vec::new() };
         case.read(told)?;
         Ok(Some(case))
     }
@@ -155,7 +164,8 @@ impl Case {
     }
 
     /// A late result says what its own attempt learned; for an attempt that no row knows only an effect counts.
-    fn take_late(&mut self, number: Option<i32>, evidence: EvidenceTold) {
+    fn take_late(&mut self, number: Option<i32>, mut evidence: EvidenceTold) {
+        self.reports.extend(evidence.sighting.take());
         let row =
             self.attempts.iter_mut().find(|a| Some(a.attempt.number) == number && Some(a.token) == evidence.token);
         match (row, &evidence.ended.outcome) {
@@ -211,6 +221,11 @@ impl Case {
         self.attempts.iter().find(|a| a.attempt.number == number)
     }
 
+    /// The report that says that it was returned, unless a newer one says that it arrived.
+    pub fn returned(&self) -> Option<&Sighted> {
+        last_word(&self.reports).filter(|report| report.status == Status::Failed)
+    }
+
     /// The downstream's name for the effect, as far as anybody learned it.
     pub fn provider_id(&self) -> Option<String> {
         let by_reply = self.attempts.iter().find_map(|a| match &a.attempt.outcome {
@@ -227,7 +242,8 @@ impl Case {
                 | Verdict::Inconclusive { .. } => None,
             })
         };
-        by_reply.or_else(by_asking)
+        let by_report = || self.reports.iter().find_map(|report| report.provider_id.clone());
+        by_reply.or_else(by_asking).or_else(by_report)
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `sweeper` | held, pending → cancelled (deadline) |
 //! | `decider` | failed, … → pending (*send again*, when it binds) |
 //! | `resolution` | what people stated |
+//! | `sightings` | any → sent, by what the downstream reports |
 //!
 //! All of them go through [`folding`]: lock the row, read all evidence, fold, write.
 
@@ -19,6 +20,7 @@ pub mod dispatcher;
 pub mod fleet;
 pub mod folding;
 mod placement;
+pub mod rate;
 pub mod reaper;
 mod recognised;
 pub mod reconciler;
@@ -26,4 +28,5 @@ pub mod resolution;
 pub mod results;
 pub mod runner;
 pub mod self_stop;
+pub mod sightings;
 pub mod sweeper;

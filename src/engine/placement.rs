@@ -25,6 +25,9 @@ use crate::{
     },
 };
 
+/// Accepted, and then returned.
+const BOUNCED: &str = "bounced";
+
 /// What must be known about an intent for ever.
 pub(super) fn marks(case: &Case, folded: &Folded) -> Vec<String> {
     let mut marks = case.intent.marks.clone();
@@ -41,6 +44,12 @@ pub(super) fn marks(case: &Case, folded: &Folded) -> Vec<String> {
     }
     if folded.end == Some(End::DeadlinePassed) {
         add("deadline_passed");
+    }
+    match case.returned() {
+        Some(_) => add(BOUNCED),
+        // Only a newer report takes it back.
+        None if !case.reports.is_empty() => marks.retain(|mark| mark != BOUNCED),
+        None => {}
     }
     marks
 }
@@ -158,6 +167,9 @@ fn reasons(case: &Case, folded: &Folded, policy: &Policy, cause: &Cause<'_>) -> 
     }
     if told_otherwise(case, folded) {
         reasons.push(Reason::LateResult);
+    }
+    if case.returned().is_some() && !case.intent.marks.iter().any(|m| m == BOUNCED) {
+        reasons.push(Reason::Bounced);
     }
     match folded.state {
         State::Unknown => reasons.extend(doubt_reason(case, folded, policy, cause)),

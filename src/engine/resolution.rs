@@ -66,7 +66,7 @@ impl Person {
     /// Producers and metrics readers can never decide; destinations belong to admins of the whole house.
     fn may(&self, act: &Act) -> Result<(), ActError> {
         match self.kind {
-            Kind::Producer | Kind::Metrics => {
+            Kind::Producer | Kind::Metrics | Kind::Downstream => {
                 Err(ActError::Forbidden(format!("a {} token can never decide", self.kind.as_str())))
             }
             Kind::Responder if matches!(act, Act::Unpark { .. }) => {

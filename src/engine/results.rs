@@ -183,6 +183,7 @@ impl Recorder {
     /// Writes what can be written and returns the rest.
     pub async fn write(&mut self, batch: Vec<Finished>) -> Vec<Finished> {
         failpoint!("result-before-write");
+        super::rate::learn(&self.pool, &self.fleet, &self.clock, &batch).await;
         let (plain, careful): (Vec<_>, Vec<_>) = batch.into_iter().partition(Finished::is_plain_success);
         let mut left = Vec::new();
         let mut alone = careful;
@@ -375,7 +376,7 @@ async fn keep_late(
     actor: &str,
     at: Option<DateTime<Utc>>,
 ) -> Result<(), StoreError> {
-    let told = EvidenceTold { token: Some(finished.token), ended: finished.ended.clone() };
+    let told = EvidenceTold { token: Some(finished.token), ended: finished.ended.clone(), sighting: None };
     let entry = Entry {
         intent_id: Some(finished.intent_id),
         at,

@@ -7,7 +7,7 @@ use sqlx::PgPool;
 use uuid::Uuid;
 
 use super::{
-    fleet::Fleet,
+    fleet::{Fleet, Reachable},
     folding::{Case, Cause, settle},
     runner::{Progress, Step},
 };
@@ -90,6 +90,32 @@ impl Sweeper {
         Ok(())
     }
 
+    /// Tells people of destinations that nothing gets through to, once for each outage, and takes it back when it works.
+    async fn reachable(&self) -> Result<(), StoreError> {
+        for served in self.fleet.iter() {
+            let name = &served.config.name;
+            let (reason, limit) = (Reason::DestinationParked, served.config.limits.unreachable_after);
+            match served.breaker.reachable(self.clock.boot(), limit) {
+                Reachable::AsBefore => {}
+                Reachable::NotSince(gone) => {
+                    let minutes = gone.as_secs() / 60;
+                    let summary = format!(
+                        "nothing has got through to {name} for {minutes} min; it is not parked and goes on being tried"
+                    );
+                    let mut conn = self.pool.acquire().await?;
+                    store::escalations::raise_destination(&mut conn, name, reason, &summary).await?;
+                    tracing::error!(destination = %name, minutes, "nothing gets through");
+                }
+                Reachable::Again => {
+                    let by = format!("sweeper@{}", self.worker);
+                    let mut conn = self.pool.acquire().await?;
+                    store::escalations::close_reachable(&mut conn, name, reason, &by).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     async fn put_back(&self, id: Uuid) -> Result<(), StoreError> {
         let mut tx = self.pool.begin().await?;
         let Some(case) = Case::lock(&mut tx, id, self.clock.sql_now()).await? else { return Ok(()) };
@@ -139,6 +165,7 @@ impl Step for Sweeper {
         }
         moved += self.warn().await?;
         self.unserved().await?;
+        self.reachable().await?;
         moved += self.walk().await?;
         Ok(if moved == 0 { Progress::Idle } else { Progress::Worked(moved) })
     }

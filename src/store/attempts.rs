@@ -204,6 +204,26 @@ pub async fn lapsed(
     .await?)
 }
 
+/// Attempts of a destination that are open now, counted up to `cap`: each may end in doubt. Read along the index of open
+/// attempts, which holds what the whole fleet has under way.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn under_way(conn: &mut PgConnection, destination: &str, cap: i64) -> Result<i64, StoreError> {
+    Ok(sqlx::query_scalar!(
+        r#"-- attempts::under_way
+        select count(*) as "count!" from (
+            select a.intent_id from settled.attempts a
+             where a.closed_at is null
+               and (select i.destination from settled.intents i where i.id = a.intent_id) = $1
+             order by a.lease_until limit $2) x"#,
+        destination,
+        cap,
+    )
+    .fetch_one(conn)
+    .await?)
+}
+
 /// Whether an attempt is still the open one of an intent in flight.
 ///
 /// # Errors

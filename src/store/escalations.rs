@@ -92,6 +92,31 @@ pub async fn close_destination(
     .rows_affected())
 }
 
+/// Closes what was told about a destination that nothing got through to; one that is parked stays with people.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn close_reachable(
+    conn: &mut PgConnection,
+    destination: &str,
+    reason: Reason,
+    by: &str,
+) -> Result<u64, StoreError> {
+    Ok(sqlx::query!(
+        "-- escalations::close_reachable
+        update settled.escalations
+           set closed_at = clock_timestamp(), closed_by = $3, resolution = 'it gets through again', version = version + 1
+         where subject = 'destination' and destination = $1 and reason = $2 and closed_at is null
+           and (select d.parked_at from settled.destinations d where d.name = $1) is null",
+        destination,
+        reason.as_str(),
+        by,
+    )
+    .execute(conn)
+    .await?
+    .rows_affected())
+}
+
 /// Closes open escalations of an intent whose reason is among `reasons`; those about a refused request stay.
 ///
 /// # Errors

@@ -230,6 +230,10 @@ pub struct PublishedDestination {
     pub parked_reason: Option<String>,
     /// Paused, itself or with everything, and why.
     pub paused_reason: Option<String>,
+    /// It asked for a pause: nothing is sent before.
+    pub not_before: Option<DateTime<Utc>>,
+    /// Sends a second that it was learned to bear.
+    pub learned_a_second: Option<f64>,
     /// When the generation in force was tested last.
     pub tested_at: Option<DateTime<Utc>>,
     /// What failed in that test.
@@ -250,12 +254,14 @@ pub async fn destinations(conn: &mut PgConnection) -> Result<Vec<PublishedDestin
         r#"-- listing::destinations
         select d.name, d.channel, d.effect_scope, d.revision, d.generation, d.definition, d.published_at, d.withdrawn_at,
                d.parked_reason, coalesce(p.reason, 'everything: ' || a.reason) as "paused_reason?",
-               g.tested_at as "tested_at?", g.test_failed as "test_failed?",
+               case when c.not_before > statement_timestamp() then c.not_before end as "not_before?",
+               c.learned as "learned_a_second?", g.tested_at as "tested_at?", g.test_failed as "test_failed?",
                (select count(*) from settled.queue q where q.destination = d.name and q.kind = 'send') as "queued!",
                (select count(*) from settled.queue q where q.destination = d.name and q.kind = 'ask') as "in_doubt!"
           from settled.destinations d
           left join settled.pauses p on p.scope = 'destination' and p.name = d.name
           left join settled.pauses a on a.scope = 'all'
+          left join settled.paces c on c.destination = d.name
           left join settled.generations g on g.destination = d.name and g.generation = d.generation
          order by d.name"#,
     )

@@ -24,11 +24,13 @@ pub enum Kind {
     Admin,
     /// Reads `/metrics`.
     Metrics,
+    /// A downstream that reports what became of what it took; its principal is the destination.
+    Downstream,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Producer, Self::Responder, Self::Admin, Self::Metrics];
+    pub const ALL: [Self; 5] = [Self::Producer, Self::Responder, Self::Admin, Self::Metrics, Self::Downstream];
 
     /// The word in the token and in the column.
     pub fn as_str(self) -> &'static str {
@@ -37,6 +39,7 @@ impl Kind {
             Self::Responder => "responder",
             Self::Admin => "admin",
             Self::Metrics => "metrics",
+            Self::Downstream => "downstream",
         }
     }
 

@@ -5,14 +5,20 @@ use std::time::Duration;
 use chrono::NaiveDateTime;
 use http::{HeaderMap, header};
 
+use super::rules::Unit;
+
 /// Seconds to wait, at most `cap`. `None` where nothing is asked for: no header, two of them, anything odd, zero, the past.
 /// An amount too large for a number is the cap.
-pub fn retry_after(headers: &HeaderMap, now: u64, cap: Duration) -> Option<u64> {
+pub fn retry_after(headers: &HeaderMap, unit: Unit, now: u64, cap: Duration) -> Option<u64> {
     let mut all = headers.get_all(header::RETRY_AFTER).iter();
     let (Some(only), None) = (all.next(), all.next()) else { return None };
     let text = only.to_str().ok()?.trim_matches([' ', '\t']);
     let wait = if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-        text.parse::<u64>().unwrap_or(u64::MAX)
+        let number = text.parse::<u64>().unwrap_or(u64::MAX);
+        match unit {
+            Unit::Seconds => number,
+            Unit::Milliseconds => number.div_ceil(1000),
+        }
     } else {
         date(text)?.saturating_sub(now)
     };
@@ -45,11 +51,15 @@ mod tests {
     const CAP: Duration = Duration::from_secs(3600);
 
     fn ask(values: &[&str]) -> Option<u64> {
+        ask_in(Unit::Seconds, values)
+    }
+
+    fn ask_in(unit: Unit, values: &[&str]) -> Option<u64> {
         let mut headers = HeaderMap::new();
         for value in values {
             headers.append(header::RETRY_AFTER, HeaderValue::from_str(value).unwrap());
         }
-        retry_after(&headers, NOW, CAP)
+        retry_after(&headers, unit, NOW, CAP)
     }
 
     #[test]
@@ -80,5 +90,14 @@ mod tests {
     fn case_043_seconds_stay_seconds_under_the_cap() {
         assert_eq!(ask(&["555"]), Some(555));
         assert_eq!(ask(&["5550"]), Some(3600));
+    }
+
+    #[test]
+    fn case_043_where_milliseconds_are_declared_they_are_rounded_up() {
+        for (value, seconds) in [("555", 1), ("1000", 1), ("1001", 2), ("99999999999999999999", 3600)] {
+            assert_eq!(ask_in(Unit::Milliseconds, &[value]), Some(seconds), "{value}");
+        }
+        assert_eq!(ask_in(Unit::Milliseconds, &["0"]), None);
+        assert_eq!(ask_in(Unit::Milliseconds, &["Sun, 06 Nov 1994 08:49:37 GMT"]), Some(90), "a date is a date");
     }
 }

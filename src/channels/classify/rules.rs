@@ -29,6 +29,9 @@ pub struct ReplyRules {
     /// Statuses that mean something else here, each with its reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub overrides: BTreeMap<u16, Override>,
+    /// What a number in Retry-After counts: `seconds` (RFC 9110) or `milliseconds`, where a downstream is known for it.
+    #[serde(skip_serializing_if = "Unit::is_seconds")]
+    pub retry_after: Unit,
     /// A request that stayed incomplete made no effect. False for a downstream that acts on what it has read so far.
     pub incomplete_is_not_sent: bool,
 }
@@ -42,8 +45,26 @@ impl Default for ReplyRules {
             compares_key: false,
             provider_id: None,
             overrides: BTreeMap::new(),
+            retry_after: Unit::Seconds,
             incomplete_is_not_sent: true,
         }
+    }
+}
+
+/// What a number in Retry-After counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// As RFC 9110 has it.
+    #[default]
+    Seconds,
+    /// Rounded up to whole seconds.
+    Milliseconds,
+}
+
+impl Unit {
+    fn is_seconds(&self) -> bool {
+        *self == Self::Seconds
     }
 }
 
@@ -108,7 +129,7 @@ pub enum OverrideOutcome {
     Sent,
     /// No, for good.
     Refused,
-    /// Not now; Retry-After is obeyed.
+    /// Not now, whatever the message: the destination waits, as long as Retry-After says.
     Deferred,
     /// Not from us; the destination is parked.
     Parked,

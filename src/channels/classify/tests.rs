@@ -66,7 +66,8 @@ fn every_status_has_its_row() {
     for status in 101..=999 {
         let expected = match status {
             200..=299 => "sent".to_owned(),
-            425 | 429 => "Deferred 0".to_owned(),
+            425 => "Deferred 0".to_owned(),
+            429 => "Throttled 0".to_owned(),
             401 | 403 | 407 => "Parked 0".to_owned(),
             408 | 409 => "UnclearReply".to_owned(),
             400..=499 => format!("refused {status}"),
@@ -124,7 +125,7 @@ fn a_reply_to_an_incomplete_request_is_proof_unless_it_says_yes() {
         (401, "Parked 0"),
         (409, "Incomplete 0"),
         (413, "refused 413"),
-        (429, "Deferred 0"),
+        (429, "Throttled 0"),
         (500, "Incomplete 0"),
     ] {
         let mut exchange = replied(status, &[], "{}");
@@ -227,7 +228,7 @@ fn an_override_changes_one_status_and_carries_its_reason() {
         "400": {"outcome": "unknown", "reason": "answers 400 after acting"},
     }}));
     for (status, expected) in [
-        (503, "Deferred 7"),
+        (503, "Throttled 7"),
         (500, "refused 500"),
         (409, "sent"),
         (404, "Parked 0"),
@@ -247,7 +248,7 @@ fn an_override_changes_one_status_and_carries_its_reason() {
 #[test]
 fn retry_after_is_obeyed_on_a_definite_not_now_only() {
     let wait = |status| classify(&replied(status, &[("retry-after", "9999")], ""), &ReplyRules::default(), CONTEXT);
-    assert_eq!(word(&wait(429)), "Deferred 600");
+    assert_eq!(word(&wait(429)), "Throttled 600");
     assert_eq!(word(&wait(503)), "UnclearReply");
 }
 

@@ -51,13 +51,19 @@ impl Step {
 /// What a reply means that is not the one we hoped for.
 pub fn unwanted(step: Step, code: u16) -> Outcome {
     match code {
-        421 => deferred(None),
+        // Before a recipient was named it is about us: the sender, too many connections, a relay that is going down.
+        // 452 and 455 can be about one mail (its size, its parameters).
+        421 | 450 | 451 if step == Step::Mail => throttled((code != 421).then_some(GREYLIST_SECONDS)),
+        421 => match step {
+            Step::Greeting | Step::Hello | Step::StartTls | Step::Auth | Step::Mail => throttled(None),
+            Step::Recipient | Step::Data | Step::Body | Step::Dot => deferred(None),
+        },
         // Required, too weak, wrong: our credentials, not this mail (RFC 4954 section 6).
         530 | 534 | 535 => not_sent(Proof::Parked),
         400..=499 => match step {
             Step::StartTls => not_sent(Proof::TlsFailed),
             Step::Mail | Step::Recipient | Step::Data | Step::Body | Step::Dot => deferred(Some(GREYLIST_SECONDS)),
-            Step::Greeting | Step::Hello | Step::Auth => deferred(None),
+            Step::Greeting | Step::Hello | Step::Auth => throttled(None),
         },
         500..=599 => match step {
             // It does not want us at all.
@@ -73,17 +79,20 @@ pub fn unwanted(step: Step, code: u16) -> Outcome {
 /// What it means that a reply did not come, or could not be read.
 pub fn no_reply(step: Step, doubt: DoubtKind) -> Outcome {
     match step {
-        Step::Greeting => not_sent(Proof::NotConnected),
+        // It never came to a conversation about a mail.
+        Step::Greeting | Step::Hello | Step::StartTls | Step::Auth => not_sent(Proof::NotConnected),
         Step::Dot => Outcome::Ambiguous { doubt },
-        Step::Hello | Step::StartTls | Step::Auth | Step::Mail | Step::Recipient | Step::Data | Step::Body => {
-            not_sent(Proof::Incomplete)
-        }
+        Step::Mail | Step::Recipient | Step::Data | Step::Body => not_sent(Proof::Incomplete),
     }
 }
 
 /// Proven: no effect.
 pub fn not_sent(proof: Proof) -> Outcome {
     Outcome::NotSent { proof, retry_after: None }
+}
+
+fn throttled(retry_after: Option<u64>) -> Outcome {
+    Outcome::NotSent { proof: Proof::Throttled, retry_after }
 }
 
 fn deferred(retry_after: Option<u64>) -> Outcome {

@@ -1,8 +1,9 @@
-//! One mail over one fresh connection, once. Called by [`super::Smtp`]; never tries again.
+//! One mail, once, over a fresh connection or one whose last mail was taken. Called by [`super::Smtp`]; never tries again.
 //!
 //! What must hold: nothing is said in clear text before TLS where TLS is asked for; DATA is followed only after 354; the
 //! five bytes that end the message are written only after the gate agreed; a connection is never used after an error, and
-//! without a definite reply it ends with a reset.
+//! without a definite reply it ends with a reset. A kept connection that does not answer, or has had enough before MAIL was
+//! accepted, is replaced by a fresh one within the attempt: nothing of the mail was said.
 
 use std::{sync::Arc, time::Duration};
 
@@ -55,6 +56,8 @@ pub async fn run(smtp: &Smtp, mail: &Mail, outgoing: &Outgoing, gate: Arc<dyn Ga
         gate,
         counter,
         report: Report { bytes_needed: needed, ..Report::nothing_written("") },
+        uses: 0,
+        accepted: false,
     };
     attempt.report.cause = None;
     let outcome = attempt.converse(&body).await.unwrap_or_else(|ended| ended);
@@ -69,7 +72,14 @@ struct Attempt<'a> {
     gate: Arc<dyn Gate>,
     counter: Counter,
     report: Report,
+    /// Mails that went over this connection before.
+    uses: u32,
+    /// MAIL was accepted on it.
+    accepted: bool,
 }
+
+/// What a kept connection gets to answer RSET at most.
+const STILL_THERE: Duration = Duration::from_secs(5);
 
 /// A step that ends the attempt gives its outcome as the error.
 type Went<T> = Result<T, Outcome>;
@@ -79,24 +89,79 @@ impl Attempt<'_> {
         if !self.gate.is_open() {
             return Err(self.self_stopped());
         }
+        // Commands have a limit each, and all of them together one as well: the lease is made from it.
+        let all = self.smtp.timeouts.command * 3;
+        let began = Instant::now();
+        if let Some((talk, offers)) = self.kept().await
+            && let Some(talked) = self.over(talk, &offers, began + all, body).await
+        {
+            return talked;
+        }
+        let left = all.saturating_sub(began.elapsed());
         let stream = self.connect().await?;
         let talk = Talk::new(stream, Arc::clone(&self.gate), self.counter.clone());
-        // Commands have a limit each, and all of them together one as well: the lease is made from it.
-        let end = Instant::now() + self.smtp.timeouts.command * 3;
-        let (mut talk, offers) = self.greet(talk, end).await?;
-        let talked = match self.envelope(&mut talk, &offers, end).await {
+        let end = Instant::now() + left;
+        let (talk, offers) = self.greet(talk, end).await?;
+        match self.over(talk, &offers, end, body).await {
+            Some(talked) => talked,
+            None => Err(classify::not_sent(Proof::Incomplete)),
+        }
+    }
+
+    /// Envelope and message over a greeted connection. `None`: it was a kept one and is gone, and nothing of the mail was said.
+    async fn over(&mut self, mut talk: Talk, offers: &Offers, end: Instant, body: &[u8]) -> Option<Went<Outcome>> {
+        let talked = match self.envelope(&mut talk, offers, end).await {
             Ok(()) => self.message(&mut talk, body).await,
+            Err(_) if self.stale() => {
+                self.uses = 0;
+                return None;
+            }
             Err(ended) => Err(ended),
         };
         if self.report.stage >= Stage::Body {
             self.report.bytes_handed = self.counter.since_mark();
         }
-        // A definite reply ends the conversation in order; everything else resets it, which is what dropping does.
-        if definite(&talked) {
+        if matches!(talked, Ok(Outcome::Sent { .. })) && self.smtp.pool.wants(self.uses + 1) && talk.is_quiet().await {
+            if let Some(stream) = talk.into_stream() {
+                self.smtp.pool.put(stream, *offers, self.uses + 1);
+                self.report.closed = Some("kept".to_owned());
+            }
+        } else if definite(&talked) {
+            // A definite reply ends the conversation in order; everything else resets it, which is what dropping does.
             talk.part().await;
             self.report.closed = Some("closed".to_owned());
         }
-        talked
+        Some(talked)
+    }
+
+    /// A kept connection ended, or its relay had enough of it, before MAIL was accepted.
+    fn stale(&self) -> bool {
+        self.uses > 0 && !self.accepted && !self.counter.stopped() && matches!(self.report.code, None | Some(421))
+    }
+
+    /// A connection that waits and still answers. One that does not is dropped, and the others with it.
+    async fn kept(&mut self) -> Option<(Talk, Offers)> {
+        while let Some(kept) = self.smtp.pool.take() {
+            let peer = crate::channels::wire::counted::Socket::peer(&kept.stream).ok();
+            let mut talk = Talk::new(kept.stream, Arc::clone(&self.gate), self.counter.clone());
+            if !talk.is_quiet().await {
+                // It said good-bye, or is closed.
+                continue;
+            }
+            let limit = self.smtp.timeouts.command.min(STILL_THERE);
+            match talk.ask("RSET\r\n", limit, Instant::now() + limit).await {
+                Ok(reply) if reply.code == 250 => {
+                    self.report.stage = Stage::Envelope;
+                    self.report.peer = peer.map(|peer| peer.to_string());
+                    self.report.closed = Some("reset".to_owned());
+                    self.uses = kept.uses;
+                    return Some((talk, kept.offers));
+                }
+                Ok(_) => {}
+                Err(_) => self.smtp.pool.forget(),
+            }
+        }
+        None
     }
 
     async fn connect(&mut self) -> Went<Stream> {
@@ -200,10 +265,16 @@ impl Attempt<'_> {
                 "the relay does not offer SMTPUTF8, which an address outside ASCII needs",
             ));
         }
+        let size = self.mail.bytes.len() as u64;
+        if let Some(largest) = offers.largest.filter(|largest| size > *largest) {
+            let why = format!("the relay takes mails of at most {largest} octets, and this one has {size}");
+            return Err(self.decided(Outcome::Refused { code: 552 }, &why));
+        }
         let limit = self.smtp.timeouts.command;
         let mail = MailFrom::new(Some(from), self.mail_parameters(offers, international));
         let said = talk.ask(mail, limit, end).await;
         self.wanted(Step::Mail, said, |code| code == 250)?;
+        self.accepted = true;
         let rcpt = Rcpt::new(to, self.rcpt_parameters(offers));
         let said = talk.ask(rcpt, limit, end).await;
         self.wanted(Step::Recipient, said, |code| matches!(code, 250 | 251))?;
@@ -367,7 +438,7 @@ fn definite(talked: &Went<Outcome>) -> bool {
         Ok(outcome) | Err(outcome) => match outcome {
             Outcome::Sent { .. } | Outcome::Refused { .. } => true,
             Outcome::NotSent { proof, .. } => match proof {
-                Proof::Deferred | Proof::Parked => true,
+                Proof::Deferred | Proof::Throttled | Proof::Parked => true,
                 Proof::NotConnected | Proof::TlsFailed | Proof::Incomplete | Proof::SelfStopped | Proof::NotStarted => {
                     false
                 }

@@ -1,13 +1,16 @@
 //! Mail through a relay: one message to one envelope recipient over one connection (RFC 5321).
 //!
 //! Built by the registry from a destination; the dispatcher calls [`Smtp`] as a [`Channel`]. `render` makes the bytes,
-//! `dialogue` hands them over with `talk`, `classify` says what the end means. A pool would stand between `dialogue` and
-//! `dial`: it would hand out connections whose last reply was definite, and never one that saw an error or a cancel.
+//! `dialogue` hands them over with `talk`, `classify` says what the end means, `pool` keeps connections for the next mail.
+//!
+//! Commands are not pipelined (RFC 2920): each reply must be known before the next command, or a refusal could be taken for
+//! the answer to another one. Mails are not signed (DKIM): that is the relay's, which has the key of the domain.
 
 mod classify;
 mod dialogue;
 mod offers;
 mod payload;
+mod pool;
 mod render;
 pub mod settings;
 mod talk;
@@ -59,6 +62,7 @@ pub struct Smtp {
     /// Whether attempts are numbered in the mail; not where the relay compares bytes.
     mark: bool,
     resolver: Arc<dyn Resolve>,
+    pool: Arc<pool::Pool>,
 }
 
 impl Smtp {
@@ -88,6 +92,7 @@ impl Smtp {
             .map_err(|error| BuildError::new("ca_file", format!("cannot be used: {error}")))?;
         Ok(Self {
             hello: settings.hello_name.clone().map_or_else(ClientId::default, ClientId::Domain),
+            pool: pool::Pool::new(settings.keep_for, settings.keep_uses, destination.limits.concurrency as usize),
             settings,
             sender,
             credentials,

@@ -11,6 +11,8 @@ pub struct Offers {
     pub dsn: bool,
     /// RFC 1870.
     pub size: bool,
+    /// The largest mail it takes, octets; `None` where it names no limit.
+    pub largest: Option<u64>,
     /// RFC 6531.
     pub smtputf8: bool,
     /// RFC 6152.
@@ -32,7 +34,11 @@ impl Offers {
             match words.next() {
                 Some("STARTTLS") => offers.starttls = true,
                 Some("DSN") => offers.dsn = true,
-                Some("SIZE") => offers.size = true,
+                Some("SIZE") => {
+                    offers.size = true;
+                    // Zero means no fixed limit (RFC 1870 section 4).
+                    offers.largest = words.next().and_then(|word| word.parse().ok()).filter(|largest| *largest > 0);
+                }
                 Some("SMTPUTF8") => offers.smtputf8 = true,
                 Some("8BITMIME") => offers.eight_bit = true,
                 Some("AUTH") => {
@@ -56,7 +62,7 @@ mod tests {
     fn the_greeting_line_offers_nothing_and_case_does_not_matter() {
         let lines = ["STARTTLS relay.test", "size 10240000", "Auth=LOGIN", "AUTH PLAIN XOAUTH2", "dsn"];
         let reply = Reply { code: 250, lines: lines.map(str::to_owned).to_vec() };
-        let wanted = Offers { size: true, auth_plain: true, auth_login: true, dsn: true, ..Offers::default() };
+        let wanted = Offers { size: true, largest: Some(10_240_000), auth_plain: true, auth_login: true, dsn: true, ..Offers::default() };
         assert_eq!(Offers::read(&reply), wanted);
     }
 }

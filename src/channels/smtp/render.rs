@@ -19,7 +19,10 @@ use super::{
     payload::{Payload, refused},
     settings::{ReferenceIn, Settings},
 };
-use crate::{channels::Unsupported, domain::intent::Outgoing};
+use crate::{
+    channels::Unsupported,
+    domain::{intent::Outgoing, plain::is_odd},
+};
 
 /// Goes into the digest: a mail rendered by other rules is no replay.
 const RENDERER: &str = "settled/mail/v1";
@@ -81,11 +84,22 @@ fn recipient(payload: &Payload, outgoing: &Outgoing) -> Result<Mailbox, Unsuppor
     if !to.email.domain().is_ascii() {
         return Err(refused("/to", "must give the domain as A-label"));
     }
+    if to.email.user().chars().any(invisible) {
+        return Err(refused("/to", "must not hold characters in the local part that are invisible or turn text around"));
+    }
     // The effect was admitted for this recipient and no other.
     if normal_form(&to.email) != outgoing.recipient {
         return Err(refused("/to", "must be the recipient that the intent was admitted for"));
     }
     Ok(to)
+}
+
+/// Two addresses that look alike must not be two people.
+fn invisible(c: char) -> bool {
+    is_odd(c)
+        || matches!(c, '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200d}'
+            | '\u{2060}'..='\u{2064}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// The reference as a whole word: INV-229 is not named by INV-2291.

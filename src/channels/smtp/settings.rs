@@ -1,5 +1,7 @@
 //! `[destinations.smtp]`: the relay, who we are to it, and what a mail carries. Parsed by [`super::Smtp::build`], checked before use.
 
+use std::time::Duration;
+
 use lettre::Address;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +42,20 @@ pub struct Settings {
     /// What a relay that offers DSN is asked to report (RFC 3461); empty asks for nothing.
     #[serde(default = "failure_and_delay")]
     pub notify: Vec<Notify>,
+    /// How long a connection waits for the next mail after its last one was taken; zero: each mail has its own.
+    #[serde(default = "five_seconds", with = "humantime_serde")]
+    pub keep_for: Duration,
+    /// Mails over one connection at most.
+    #[serde(default = "a_hundred")]
+    pub keep_uses: u32,
+}
+
+fn five_seconds() -> Duration {
+    Duration::from_secs(5)
+}
+
+fn a_hundred() -> u32 {
+    100
 }
 
 /// How the connection is protected.
@@ -137,6 +153,12 @@ impl Settings {
         }
         if !is_host_name(self.id_domain(&sender)) {
             return Err("message_id_domain: must be a host name of letters, digits, dots and hyphens".to_owned());
+        }
+        if self.keep_for > Duration::from_secs(300) {
+            return Err("keep_for: must be at most 5m; relays close connections that wait longer".to_owned());
+        }
+        if self.keep_uses == 0 {
+            return Err("keep_uses: must be at least 1".to_owned());
         }
         if self.hello_name.as_deref().is_some_and(|name| !is_host_name(name) && !is_address_literal(name)) {
             return Err("hello_name: must be a host name or an address literal such as [192.0.2.1]".to_owned());

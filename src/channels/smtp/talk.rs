@@ -113,6 +113,11 @@ impl Talk {
         self.stream.flush().await
     }
 
+    /// Nothing came although nothing was asked, and the connection is not known to be gone.
+    pub async fn is_quiet(&mut self) -> bool {
+        timeout(Duration::ZERO, self.stream.fill_buf()).await.is_err()
+    }
+
     /// What came although nothing was asked: `None` when nothing did.
     pub async fn interruption(&mut self, patience: Duration) -> Option<Result<Reply, NoReply>> {
         match timeout(Duration::ZERO, self.stream.fill_buf()).await {

@@ -215,3 +215,51 @@ async fn case_068_a_failed_handshake_is_not_sent_with_its_reason_and_a_ca_file_w
         assert!(cause.contains(words), "{cause}");
     }
 }
+
+/// What a client offers in its hello, and whether it went on after a server that speaks HTTP/2 alone.
+async fn insisting_on_h2(listener: tokio::net::TcpListener, made: rcgen::CertifiedKey<rcgen::KeyPair>) -> (Vec<Vec<u8>>, bool) {
+    let (tcp, _) = listener.accept().await.unwrap();
+    let acceptor = rustls::server::Acceptor::default();
+    let start = tokio_rustls::LazyConfigAcceptor::new(acceptor, tcp).await.unwrap();
+    let offered = start.client_hello().alpn().into_iter().flatten().map(<[u8]>::to_vec).collect();
+    let key = rustls::pki_types::PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    (offered, start.into_stream(std::sync::Arc::new(config)).await.is_ok())
+}
+
+#[tokio::test]
+async fn case_060_and_066_and_067_http_2_is_not_offered_and_a_server_that_insists_on_it_gets_nothing() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let mut ca = tempfile::NamedTempFile::new().unwrap();
+    ca.write_all(made.cert.pem().as_bytes()).unwrap();
+    let server = tokio::spawn(insisting_on_h2(listener, made));
+    let settings = json!({"url": format!("https://{address}/")});
+    let channel = Webhook::build(&destination(settings, json!({"ca_file": ca.path()}))).unwrap();
+    let ended = send(&channel, &outgoing("{}")).await;
+    assert_eq!(ended.outcome, Outcome::NotSent { proof: Proof::TlsFailed, retry_after: None }, "{:?}", ended.report);
+    assert_eq!(ended.report.bytes_handed, 0);
+    let (offered, went_on) = server.await.unwrap();
+    assert_eq!((offered, went_on), (vec![b"http/1.1".to_vec()], false));
+}
+
+#[tokio::test]
+async fn case_066_and_067_frames_of_http_2_are_no_reply_whatever_they_claim() {
+    let settings = b"\0\0\0\x04\0\0\0\0\0".to_vec();
+    // GOAWAY with the last stream 0 and 1; RST_STREAM of stream 1 with REFUSED_STREAM.
+    let goaway = |last: u8| [&b"\0\0\x08\x07\0\0\0\0\0\0\0\0"[..], &[last], b"\0\0\0\0"].concat();
+    let refused = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x07".to_vec();
+    for frame in [goaway(0), goaway(1), refused] {
+        let (ended, fake) = answered([settings.clone(), frame].concat()).await;
+        assert_eq!(ended.outcome, UNCLEAR, "it was read to its end, so it may have been done: {:?}", ended.report);
+        assert_eq!(fake.seen().len(), 1);
+    }
+}

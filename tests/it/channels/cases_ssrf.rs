@@ -10,9 +10,12 @@ use std::{
 };
 
 use settled::{
-    channels::wire::{
-        dial::{DialError, Resolve},
-        http1::{Cause, Options, get},
+    channels::{
+        webhook::Webhook,
+        wire::{
+            dial::{DialError, Resolve},
+            http1::{Cause, Options, get},
+        },
     },
     domain::gate::BoxFuture,
 };
@@ -91,6 +94,78 @@ async fn case_051_unspecified_and_odd_spellings_of_loopback_reach_nothing() {
         assert!(refused(&format!("http://{name}:{p}/"), &lying).await.is_some(), "{name}");
     }
     assert!(fake.seen().is_empty());
+}
+
+#[tokio::test]
+async fn no_spelling_of_a_url_leads_past_the_number() {
+    let fake = Fake::answering(reply("200 OK", "{}")).await;
+    let p = fake.address.port();
+    for host in [
+        "127.0.0.1.",
+        "127.0.1",
+        "0x7f.1",
+        "017700000001",
+        "%31%32%37.0.0.1",
+        "127%2e0%2e0%2e1",
+        "１２７.０.０.１",
+        "①②⑦.⓪.⓪.①",
+        "127。0。0。1",
+        "user:secret@127.0.0.1",
+        "8.8.8.8@127.0.0.1",
+        "[::ffff:127.0.0.1]",
+        "[0:0:0:0:0:ffff:7f00:0001]",
+        "[::FFFF:7F00:1]",
+    ] {
+        let url = format!("http://{host}:{p}/");
+        assert!(refused(&url, &guarded()).await.is_some(), "{url}");
+        let refused = Webhook::build(&destination_to(&url)).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.contains("webhook.url"), "{url}: the same verdict when it is configured: {refused}");
+    }
+    assert!(fake.seen().is_empty());
+    // What no parser takes for a host goes nowhere either.
+    for url in ["http://[::1%25lo]/", "http://[::1]./", "http://127.0.0.1%00.example/", "http://exa mple/", "http://[fe80::1%eth0]/"] {
+        assert!(url.parse::<url::Url>().is_err(), "{url}");
+    }
+}
+
+/// A webhook to this URL, with no address allowed.
+fn destination_to(url: &str) -> settled::config::destination::Destination {
+    let value = serde_json::json!({"name": "erp", "channel": "webhook", "in_doubt": "person", "webhook": {"url": url}});
+    serde_json::from_value(value).unwrap()
+}
+
+#[tokio::test]
+async fn a_name_in_other_letters_is_resolved_as_its_a_label_and_its_address_is_judged() {
+    let fake = Fake::answering(reply("200 OK", "{}")).await;
+    // The first o is Cyrillic.
+    for (name, label) in [("l\u{43e}calhost", "xn--lcalhost-i2h"), ("ex\u{e4}mple.test", "xn--exmple-cua.test")] {
+        let url: url::Url = format!("http://{name}:{}/", fake.address.port()).parse().unwrap();
+        assert_eq!(url.host_str(), Some(label));
+        let mut lying = guarded();
+        lying.resolver = Arc::new(Fixed { answers: vec![vec![fake.address]], asked: AtomicUsize::new(0) });
+        assert!(refused(url.as_str(), &lying).await.is_some(), "{name}");
+    }
+    assert!(fake.seen().is_empty());
+}
+
+/// The environment of this process cannot be changed here, so the test runs itself once more in another one.
+#[tokio::test]
+async fn proxies_of_the_environment_are_ignored() {
+    const NAME: &str = "channels::cases_ssrf::proxies_of_the_environment_are_ignored";
+    if std::env::var_os("HTTP_PROXY").is_some_and(|value| value == "http://127.0.0.1:1") {
+        let fake = Fake::answering(reply("200 OK", "{}")).await;
+        let seen = get(fake.url("/").parse().unwrap(), vec![], &options()).await;
+        assert_eq!(seen.reply.map(|reply| reply.status), Some(200));
+        assert_eq!(seen.peer, Some(fake.address));
+        return;
+    }
+    let mut child = tokio::process::Command::new(std::env::current_exe().unwrap());
+    for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+        child.env(name, "http://127.0.0.1:1");
+    }
+    let ended = child.args([NAME, "--exact"]).kill_on_drop(true).output().await.unwrap();
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && said.contains("1 passed"), "{said}");
 }
 
 #[tokio::test]

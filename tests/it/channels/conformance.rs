@@ -101,7 +101,7 @@ fn expected(fault: Fault, outcome: &Outcome) -> bool {
             matches!(outcome, Outcome::Ambiguous { doubt: DoubtKind::UnclearReply })
         }
         Fault::Refused => matches!(outcome, Outcome::Refused { .. }),
-        Fault::NotNow => matches!(outcome, Outcome::NotSent { proof: Proof::Deferred, .. }),
+        Fault::NotNow => matches!(outcome, Outcome::NotSent { proof: Proof::Deferred | Proof::Throttled, .. }),
         Fault::NotYou => matches!(outcome, Outcome::NotSent { proof: Proof::Parked, .. }),
         Fault::GateShut | Fault::GateSaysNo => {
             matches!(outcome, Outcome::NotSent { proof: Proof::SelfStopped, .. })

@@ -169,7 +169,7 @@ async fn statuses_mean_what_the_table_says() {
     let parked = Outcome::NotSent { proof: Proof::Parked, retry_after: None };
     assert_eq!(status(401).await.outcome, parked);
     let deferred = answered(|| Act::Reply(429, vec![("retry-after", "7".to_owned())], vec![])).await;
-    assert_eq!(deferred.outcome, Outcome::NotSent { proof: Proof::Deferred, retry_after: Some(7) });
+    assert_eq!(deferred.outcome, Outcome::NotSent { proof: Proof::Throttled, retry_after: Some(7) });
     for doubtful in [302, 408, 409, 500, 502, 503] {
         assert_eq!(status(doubtful).await.outcome, Outcome::Ambiguous { doubt: DoubtKind::UnclearReply }, "{doubtful}");
     }

@@ -67,11 +67,12 @@ async fn the_envelope_carries_the_key_where_the_relay_offers_dsn() {
 async fn a_negative_reply_at_any_step_is_a_proof_and_never_a_doubt() {
     let table = [
         ("greeting", "554 no service", not_sent(Proof::Parked)),
-        ("greeting", "451 later", not_sent(Proof::Deferred)),
+        ("greeting", "451 later", not_sent(Proof::Throttled)),
         ("EHLO", "554 no", not_sent(Proof::Parked)),
-        ("EHLO", "421 closing", not_sent(Proof::Deferred)),
-        ("MAIL", "451 later", deferred()),
-        ("MAIL", "421 closing", not_sent(Proof::Deferred)),
+        ("EHLO", "421 closing", not_sent(Proof::Throttled)),
+        ("MAIL", "451 later", Outcome::NotSent { proof: Proof::Throttled, retry_after: Some(300) }),
+        ("MAIL", "452 too much for now", deferred()),
+        ("MAIL", "421 closing", not_sent(Proof::Throttled)),
         ("MAIL", "554 no", Outcome::Refused { code: 554 }),
         ("MAIL", "530 authenticate first", not_sent(Proof::Parked)),
         ("RCPT", "450 greylisted", deferred()),

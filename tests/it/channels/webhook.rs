@@ -254,5 +254,5 @@ async fn retry_after_is_capped_by_the_destination() {
     let channel =
         Webhook::build(&destination(json!({"url": fake.url("/")}), json!({"limits": {"backoff_max": "10m"}}))).unwrap();
     let ended = send(&channel, &outgoing("{}")).await;
-    assert_eq!(ended.outcome, Outcome::NotSent { proof: Proof::Deferred, retry_after: Some(600) });
+    assert_eq!(ended.outcome, Outcome::NotSent { proof: Proof::Throttled, retry_after: Some(600) });
 }

@@ -41,7 +41,7 @@ pub fn outgoing(payload: &Value) -> Outgoing {
 /// A destination; `more` is merged into its `smtp` section.
 pub fn destination(address: std::net::SocketAddr, more: Value) -> Value {
     let mut smtp = json!({"host": "127.0.0.1", "port": address.port(), "tls": "none", "from": "billing@example.test",
-        "hello_name": "settled.test"});
+        "hello_name": "settled.test", "keep_for": "0s"});
     smtp.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     json!({"name": "mail", "channel": "smtp", "smtp": smtp, "allow_addresses": ["127.0.0.0/8"],
         "timeouts": {"connect": "5s", "tls": "5s", "command": "5s", "body": "5s", "final_dot": "5s"}})
