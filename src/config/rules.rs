@@ -260,6 +260,7 @@ fn one_look_up(destination: &Destination, look_up: &LookUp, at: &str, broken: &m
         "must be longer than 0s: a proof of absence lives no longer than the lag, so nothing could be sent on it",
     );
     broken.unless(look_up.per_minute >= 1, format!("{at}.per_minute"), "must be at least 1");
+    broken.unless((0.0..=1.0).contains(&look_up.audit.share), format!("{at}.audit.share"), "must be 0 to 1");
     broken.unless(
         look_up.questions >= look_up.need,
         format!("{at}.questions"),

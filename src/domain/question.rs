@@ -3,6 +3,8 @@
 //! A look-up adapter answers for a subject and its controls by the same path. Only [`crate::domain::absence`] turns an
 //! answer into a verdict.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -100,6 +102,10 @@ pub struct Answer {
     pub digest: String,
     /// Query as sent, without secrets.
     pub query: String,
+    /// The downstream asked to be left alone for so long (`Retry-After`), from now. Whoever asks obeys it for the whole
+    /// destination.
+    #[serde(default, with = "humantime_serde", skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<Duration>,
 }
 
 impl Answer {

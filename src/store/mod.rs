@@ -1,6 +1,8 @@
 //! Every SQL statement, one file a table. Functions take a connection, so a caller with a transaction can join.
 
+pub mod asking;
 pub mod attempts;
+pub mod audits;
 #[cfg(feature = "demo")]
 pub mod bench;
 pub mod destinations;
@@ -16,6 +18,8 @@ pub mod pauses;
 pub mod producers;
 pub mod queue;
 pub mod requests;
+pub mod rounds;
+pub mod sightings;
 pub mod story;
 pub mod tokens;
 pub mod witnesses;

@@ -103,6 +103,7 @@ fn proven() -> Case {
             pages: 1,
             digest: "00".to_owned(),
             query: "GET /messages".to_owned(),
+            retry_after: None,
         },
         earlier: vec![EarlierAnswer { at: at(CLOSURE + LAG), nothing: true, error: false }],
         known: vec![known(1, Some(OWN))],

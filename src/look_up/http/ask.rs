@@ -37,6 +37,7 @@ impl Http {
             pages: evidence.pages,
             digest: evidence.digest(),
             query,
+            retry_after: None,
         }
     }
 

@@ -141,6 +141,7 @@ impl LookUp for Imap {
                         pages: listing.pages,
                         digest: listing.digest.clone(),
                         query: listing.query.clone(),
+                        retry_after: None,
                     }
                 }
                 Err(why) => Answer {
@@ -150,6 +151,7 @@ impl LookUp for Imap {
                     pages: 0,
                     digest: String::new(),
                     query: format!("EXAMINE {:?}", self.settings.mailbox),
+                    retry_after: None,
                 },
             }
         })
