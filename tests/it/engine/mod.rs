@@ -11,6 +11,7 @@ mod cases_dup;
 mod cases_lease;
 mod cases_lost;
 mod doubt;
+mod failure_modes;
 mod generations;
 mod path;
 mod proof;
