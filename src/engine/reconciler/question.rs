@@ -41,16 +41,18 @@ pub(super) async fn build(pool: &PgPool, doubt: &Doubt, rules: &Rules) -> Result
     let attempt = doubt.case.attempt(doubt.number);
     let started = attempt.map_or(intent.now, |a| a.claimed_at);
     let closure = attempt.map_or(intent.now, closure_of);
+    let mut conn = pool.acquire().await?;
+    let spelled = store::intents::given_reference(&mut conn, intent.id).await?;
     let mut probes = vec![Probe {
         role: Role::Subject,
         key: intent.key.clone().unwrap_or_default(),
         reference: intent.reference.clone(),
+        spelled: spelled.clone(),
         occurrence: intent.occurrence,
         recipient: intent.recipient.clone(),
         sent_from: started,
         sent_until: closure,
     }];
-    let mut conn = pool.acquire().await?;
     let since = after(intent.now, std::time::Duration::ZERO)
         - TimeDelta::from_std(rules.horizon).unwrap_or(TimeDelta::days(3650));
     let (name, generation) = (&intent.destination, &doubt.generation);
@@ -59,10 +61,12 @@ pub(super) async fn build(pool: &PgPool, doubt: &Doubt, rules: &Rules) -> Result
     drop(conn);
     probes.extend(elder.map(|w| witness(Role::Elder, w)));
     probes.extend(younger.map(|w| witness(Role::Younger, w)));
+    let made_up = alike(spelled.as_deref().unwrap_or(&intent.reference));
     probes.push(Probe {
         role: Role::Impossible,
         key: alike(&probes[0].key),
-        reference: alike(&intent.reference),
+        reference: made_up.to_ascii_lowercase(),
+        spelled: spelled.map(|_| made_up),
         ..probes[0].clone()
     });
     Ok(Question { probes, now: intent.now })
@@ -77,7 +81,8 @@ fn witness(role: Role, w: Witness) -> Probe {
     Probe {
         role,
         key: w.key,
-        reference: w.reference,
+        reference: w.reference.to_ascii_lowercase(),
+        spelled: Some(w.reference),
         occurrence: w.occurrence,
         recipient: w.recipient,
         sent_from: w.started_at,
@@ -95,8 +100,10 @@ fn alike(name: &str) -> String {
                 char::from_digit(rng.random_range(0..16), 16).unwrap_or('0')
             } else if c.is_ascii_digit() {
                 char::from_digit(rng.random_range(0..10), 10).unwrap_or('0')
-            } else if c.is_ascii_alphabetic() {
+            } else if c.is_ascii_lowercase() {
                 char::from(rng.random_range(b'a'..=b'z'))
+            } else if c.is_ascii_uppercase() {
+                char::from(rng.random_range(b'A'..=b'Z'))
             } else {
                 c
             }
