@@ -31,6 +31,9 @@ pub struct Probe {
     pub key: String,
     /// The business reference, lower case.
     pub reference: String,
+    /// The reference as it travelled in the message, where that is known: what a downstream that minds case has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spelled: Option<String>,
     /// Occurrence of the effect.
     pub occurrence: i32,
     /// Recipient in normal form.

@@ -192,10 +192,11 @@ impl Inner {
         for one in group {
             let mut tx = self.sending.pool.begin().await?;
             let case = Case::lock(&mut tx, one.intent_id, self.sending.clock.sql_now()).await?;
+            let spelled = store::intents::given_reference(&mut tx, one.intent_id).await?;
             tx.commit().await?;
             match case {
                 Some(case) if matches!(case.intent.state, State::Sent | State::Failed) => {
-                    let probe = question::probe_of(&case.intent, one.sent_from, one.sent_until);
+                    let probe = question::probe_of(&case.intent, spelled, one.sent_from, one.sent_until);
                     subjects.push((one, Subject { intent_id: one.intent_id, probe, now: case.intent.now }));
                 }
                 Some(_) | None => self.give_up(name, one).await?,

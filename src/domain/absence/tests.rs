@@ -26,6 +26,7 @@ fn probe(role: Role, key: &str, reference: &str, from: i64, until: i64) -> Probe
         role,
         key: key.to_owned(),
         reference: reference.to_owned(),
+        spelled: None,
         occurrence: 1,
         recipient: "ap@acme.test".to_owned(),
         sent_from: at(from),

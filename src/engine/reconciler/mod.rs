@@ -68,6 +68,8 @@ struct Doubt {
     /// The attempt that is asked about.
     number: i32,
     generation: String,
+    /// The reference as it travelled.
+    spelled: Option<String>,
 }
 
 impl Doubt {
@@ -175,6 +177,7 @@ impl Asker {
             moved.count(&self.sending.metrics, Reconciler::NAME);
             return Ok(None);
         }
+        let spelled = store::intents::given_reference(&mut tx, intent_id).await?;
         tx.commit().await?;
         // Many are held at a time, and nobody computes an old verdict again here.
         for (_, told) in &mut case.look_ups {
@@ -183,7 +186,7 @@ impl Asker {
         let number = folded.doubtful.first().copied().or_else(|| case.attempts.last().map(|a| a.attempt.number));
         Ok(number.and_then(|number| {
             let generation = case.attempt(number)?.generation.clone();
-            Some(Doubt { case, number, generation })
+            Some(Doubt { case, number, generation, spelled })
         }))
     }
 

@@ -50,15 +50,22 @@ pub(super) fn subject(doubt: &Doubt) -> Subject {
     let attempt = doubt.case.attempt(doubt.number);
     let started = attempt.map_or(intent.now, |a| a.claimed_at);
     let closure = attempt.map_or(intent.now, closure_of);
-    Subject { intent_id: intent.id, probe: probe_of(intent, started, closure), now: intent.now }
+    let probe = probe_of(intent, doubt.spelled.clone(), started, closure);
+    Subject { intent_id: intent.id, probe, now: intent.now }
 }
 
 /// What is looked for about an intent that was sent between these times.
-pub(in crate::engine) fn probe_of(intent: &Intent, sent_from: DateTime<Utc>, sent_until: DateTime<Utc>) -> Probe {
+pub(in crate::engine) fn probe_of(
+    intent: &Intent,
+    spelled: Option<String>,
+    sent_from: DateTime<Utc>,
+    sent_until: DateTime<Utc>,
+) -> Probe {
     Probe {
         role: Role::Subject,
         key: intent.key.clone().unwrap_or_default(),
         reference: intent.reference.clone(),
+        spelled,
         occurrence: intent.occurrence,
         recipient: intent.recipient.clone(),
         sent_from,
@@ -93,11 +100,15 @@ pub(super) async fn controls(
     let (elder, younger) = store::witnesses::around(conn, name, generation, &around).await?;
     let mut controls: Vec<Probe> = elder.map(|w| witness(Role::Elder, w)).into_iter().collect();
     controls.extend(younger.map(|w| witness(Role::Younger, w)));
-    controls.extend(subjects.first().map(|Subject { probe, .. }| Probe {
-        role: Role::Impossible,
-        key: alike(&probe.key),
-        reference: alike(&probe.reference),
-        ..probe.clone()
+    controls.extend(subjects.first().map(|Subject { probe, .. }| {
+        let made_up = alike(probe.spelled.as_ref().unwrap_or(&probe.reference));
+        Probe {
+            role: Role::Impossible,
+            key: alike(&probe.key),
+            reference: made_up.to_ascii_lowercase(),
+            spelled: probe.spelled.as_ref().map(|_| made_up),
+            ..probe.clone()
+        }
     }));
     Ok(controls)
 }
@@ -106,7 +117,8 @@ fn witness(role: Role, w: Witness) -> Probe {
     Probe {
         role,
         key: w.key,
-        reference: w.reference,
+        reference: w.reference.to_ascii_lowercase(),
+        spelled: Some(w.reference),
         occurrence: w.occurrence,
         recipient: w.recipient,
         sent_from: w.started_at,
@@ -124,8 +136,10 @@ fn alike(name: &str) -> String {
                 char::from_digit(rng.random_range(0..16), 16).unwrap_or('0')
             } else if c.is_ascii_digit() {
                 char::from_digit(rng.random_range(0..10), 10).unwrap_or('0')
-            } else if c.is_ascii_alphabetic() {
+            } else if c.is_ascii_lowercase() {
                 char::from(rng.random_range(b'a'..=b'z'))
+            } else if c.is_ascii_uppercase() {
+                char::from(rng.random_range(b'A'..=b'Z'))
             } else {
                 c
             }

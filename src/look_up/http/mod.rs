@@ -87,4 +87,8 @@ impl LookUp for Http {
     fn ask<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Answer> {
         Box::pin(self.answer(question))
     }
+
+    fn ask_many<'a>(&'a self, questions: &'a [Question]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(self.answer_many(questions))
+    }
 }

@@ -15,7 +15,7 @@ use ipnet::IpNet;
 use rustls::ClientConfig;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::LookUp;
+use super::{LookUp, several};
 use crate::{
     channels::wire::{
         AlwaysOpen,
@@ -154,6 +154,13 @@ impl LookUp for Imap {
                     retry_after: None,
                 },
             }
+        })
+    }
+
+    fn ask_many<'a>(&'a self, questions: &'a [Question]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move {
+            let Some(whole) = several::whole(questions) else { return Vec::new() };
+            several::apart(&self.ask(&whole).await, questions)
         })
     }
 }
