@@ -76,12 +76,11 @@ impl Auditor {
         let lists = served.and_then(|s| s.look_up.as_ref()).is_some_and(|l| l.abilities().lists);
         let (most, chunk) = if lists { (1, CHUNK) } else { (AT_ONCE, 1) };
         let free = most - self.under_way.of(name);
-        let per_minute = served.and_then(|s| s.config.look_up.as_ref()).map_or(60, |l| l.per_minute);
         if free <= 0 {
             return Ok(Vec::new());
         }
         let mut tx = pool.begin().await?;
-        let Some(allowed) = Allowance::lock(&mut tx, name, per_minute, For::Audit, at).await? else {
+        let Some(allowed) = Allowance::lock(&mut tx, name, served.map(|s| &**s), For::Audit, at).await? else {
             return Ok(Vec::new());
         };
         let wanted = free.min(allowed.questions) * chunk;

@@ -183,9 +183,12 @@ pub(super) async fn escalate(
     cause: &Cause<'_>,
 ) -> Result<(), StoreError> {
     let wanted = reasons(case, folded, policy, cause);
+    let standing = why_failed(folded);
     let answered: Vec<String> = Reason::ALL
         .into_iter()
         .filter(|reason| !reason.outlives_a_move() && !wanted.contains(reason) && answers(folded.state, *reason))
+        // More evidence about what has failed does not answer why it failed.
+        .filter(|reason| standing != Some(*reason))
         .map(|reason| reason.as_str().to_owned())
         .collect();
     let now = case.intent.now;
@@ -224,13 +227,7 @@ fn reasons(case: &Case, folded: &Folded, policy: &Policy, cause: &Cause<'_>) -> 
     }
     match folded.state {
         State::Unknown => reasons.extend(doubt_reason(case, folded, policy, cause)),
-        State::Failed if moved => match folded.end {
-            Some(End::Refused) => reasons.push(Reason::Refused),
-            Some(End::Unsupported) => reasons.push(Reason::Unsupported),
-            Some(End::Exhausted) => reasons.push(Reason::AttemptsExhausted),
-            // Whoever said so knows.
-            Some(End::SaidAbsent | End::Rejected | End::Cancelled | End::DeadlinePassed) | None => {}
-        },
+        State::Failed if moved => reasons.extend(why_failed(folded)),
         State::Cancelled if moved && folded.end == Some(End::DeadlinePassed) => reasons.push(Reason::DeadlinePassed),
         State::Held if moved => reasons.push(Reason::ApprovalRequired),
         State::Held
@@ -242,6 +239,17 @@ fn reasons(case: &Case, folded: &Folded, policy: &Policy, cause: &Cause<'_>) -> 
         | State::Abandoned => {}
     }
     reasons
+}
+
+/// Why people are told that it failed.
+fn why_failed(folded: &Folded) -> Option<Reason> {
+    match folded.end {
+        Some(End::Refused) => Some(Reason::Refused),
+        Some(End::Unsupported) => Some(Reason::Unsupported),
+        Some(End::Exhausted) => Some(Reason::AttemptsExhausted),
+        // Whoever said so knows.
+        Some(End::SaidAbsent | End::Rejected | End::Cancelled | End::DeadlinePassed) | None => None,
+    }
 }
 
 /// Why a person is needed for a doubt now, if one is.

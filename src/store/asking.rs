@@ -20,7 +20,8 @@ pub struct Bucket {
     pub now: DateTime<Utc>,
 }
 
-/// Locks the bucket of a destination; the first time it is made, full with `per_minute` calls. Whoever leases questions holds
+/// Locks the bucket of a destination; the first time it is made, full with `per_minute` calls, and a question is taken to cost
+/// `expected` of them. Whoever leases questions holds
 /// it until they commit, so that two daemons never spend the same calls. `None` where the destination is not known.
 ///
 /// # Errors
@@ -29,16 +30,18 @@ pub async fn lock(
     conn: &mut PgConnection,
     destination: &str,
     per_minute: u32,
+    expected: f64,
     at: Option<DateTime<Utc>>,
 ) -> Result<Option<Bucket>, StoreError> {
     sqlx::query!(
         "-- asking::make
-        insert into settled.asking (destination, calls, filled_at)
-        select name, $2, coalesce($3, clock_timestamp()) from settled.destinations where name = $1
+        insert into settled.asking (destination, calls, filled_at, cost)
+        select name, $2, coalesce($3, clock_timestamp()), $4 from settled.destinations where name = $1
         on conflict do nothing",
         destination,
         f64::from(per_minute),
         at,
+        expected,
     )
     .execute(&mut *conn)
     .await?;

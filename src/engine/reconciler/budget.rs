@@ -3,7 +3,14 @@
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use crate::store::{self, asking::Bucket, error::StoreError};
+use crate::{
+    engine::fleet::Served,
+    look_up::LookUp,
+    store::{self, asking::Bucket, error::StoreError},
+};
+
+/// Calls per minute to a destination that says nothing about it, or is served no more.
+const UNSERVED: u32 = 60;
 
 /// Who spends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,16 +35,28 @@ pub(in crate::engine) struct Allowance {
     now: DateTime<Utc>,
 }
 
+/// What a question is taken to cost before one has been answered: the account and a page, or the account, two witnesses, the
+/// subject and an impossible name.
+fn expected(look_up: Option<&dyn LookUp>) -> f64 {
+    match look_up {
+        Some(look_up) if look_up.abilities().lists => 2.0,
+        Some(_) => 5.0,
+        None => 1.0,
+    }
+}
+
 impl Allowance {
     /// Locks the bucket of a destination. `None` where the destination is not known.
     pub async fn lock(
         conn: &mut PgConnection,
         destination: &str,
-        per_minute: u32,
+        served: Option<&Served>,
         whom: For,
         at: Option<DateTime<Utc>>,
     ) -> Result<Option<Self>, StoreError> {
-        let bucket = store::asking::lock(conn, destination, per_minute, at).await?;
+        let per_minute = served.and_then(|s| s.config.look_up.as_ref()).map_or(UNSERVED, |l| l.per_minute);
+        let expected = expected(served.and_then(|s| s.look_up.as_deref()));
+        let bucket = store::asking::lock(conn, destination, per_minute, expected, at).await?;
         Ok(bucket.map(|bucket| of(&bucket, per_minute, whom)))
     }
 

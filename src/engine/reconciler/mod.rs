@@ -102,9 +102,8 @@ impl Reconciler {
         if free <= 0 {
             return Ok(Vec::new());
         }
-        let per_minute = served.and_then(|s| s.config.look_up.as_ref()).map_or(60, |l| l.per_minute);
         let mut tx = pool.begin().await?;
-        let Some(allowed) = Allowance::lock(&mut tx, name, per_minute, For::Doubt, at).await? else {
+        let Some(allowed) = Allowance::lock(&mut tx, name, served.map(|s| &**s), For::Doubt, at).await? else {
             return Ok(Vec::new());
         };
         let wanted = free.min(allowed.questions) * chunk;
