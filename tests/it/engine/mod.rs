@@ -12,6 +12,7 @@ mod budget;
 mod cases_dup;
 mod cases_lease;
 mod cases_lost;
+mod cases_pg;
 mod doubt;
 mod failure_modes;
 mod generations;
