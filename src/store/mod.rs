@@ -18,12 +18,9 @@ pub mod pauses;
 pub mod producers;
 pub mod queue;
 pub mod requests;
-<<<<<<< HEAD
 pub mod rounds;
 pub mod sightings;
-=======
 pub mod session;
->>>>>>> main
 pub mod story;
 pub mod tokens;
 pub mod witnesses;
