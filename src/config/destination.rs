@@ -280,6 +280,9 @@ pub struct LookUp {
     /// `kind = "imap"`; parsed by `look_up::imap`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imap: Option<serde_json::Value>,
+    /// `kind = "command"`; parsed by `look_up::command`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<serde_json::Value>,
 }
 
 fn two() -> u32 {
@@ -320,6 +323,8 @@ pub enum LookUpKind {
     Http,
     /// An audit mailbox.
     Imap,
+    /// A program that is run.
+    Command,
 }
 
 /// Declared, or it is no evidence.

@@ -248,8 +248,11 @@ fn canonical(destination: &Destination, at: &str, broken: &mut Broken<'_>) {
 }
 
 fn one_look_up(destination: &Destination, look_up: &LookUp, at: &str, broken: &mut Broken<'_>) {
-    for (kind, section, word) in [(LookUpKind::Http, &look_up.http, "http"), (LookUpKind::Imap, &look_up.imap, "imap")]
-    {
+    for (kind, section, word) in [
+        (LookUpKind::Http, &look_up.http, "http"),
+        (LookUpKind::Imap, &look_up.imap, "imap"),
+        (LookUpKind::Command, &look_up.command, "command"),
+    ] {
         let rule = if kind == look_up.kind { "is required by kind" } else { "does not belong to this kind" };
         broken.unless(section.is_some() == (kind == look_up.kind), format!("{at}.{word}"), rule);
     }

@@ -1,5 +1,6 @@
 //! Asking. One file each; an adapter reads and matches, it never concludes.
 
+pub mod command;
 pub mod http;
 pub mod imap;
 pub mod registry;

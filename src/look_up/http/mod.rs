@@ -31,7 +31,7 @@
 
 mod account;
 mod ask;
-mod items;
+pub(in crate::look_up) mod items;
 mod plan;
 mod reading;
 mod request;
