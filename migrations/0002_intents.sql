@@ -114,13 +114,17 @@ create table settled.queue (
   kind         text not null check (kind in ('send', 'ask', 'wait')),
   due_at       timestamptz not null,
   deadline     timestamptz,
+  urgent       boolean not null default false,
   leased_until timestamptz,
   token        uuid,
-  check ((leased_until is null) = (token is null))
+  check ((leased_until is null) = (token is null)),
+  check (not urgent or kind = 'ask')
 ) with (fillfactor = 40);
 create index queue_due on settled.queue (destination, kind, due_at);
+create index queue_urgent on settled.queue (destination, due_at) where urgent;
 create index queue_deadline on settled.queue (deadline) where deadline is not null;
 comment on table settled.queue is 'What is due. A row exists while there is something to do: send, ask downstream, or wait for a person.';
+comment on column settled.queue.urgent is 'A person waits for this question: it goes before the others.';
 comment on column settled.queue.leased_until is 'Claimed until then, for a send or for a question; unindexed, so a claim is a HOT update.';
 
 create table settled.journal (
@@ -134,7 +138,7 @@ create table settled.journal (
 );
 create index journal_intent on settled.journal (intent_id, id);
 comment on table settled.journal is 'Append-only: moves, look-ups with their controls, acts of people, evidence from elsewhere.';
-comment on column settled.journal.kind is 'move | evidence | look_up | act | request (a repeat) | conflict | administration.';
+comment on column settled.journal.kind is 'move | evidence | look_up | audit (an answer that changes nothing) | act | request (a repeat) | conflict | administration.';
 comment on column settled.journal.actor is 'Who: a person (responder:…), a loop (dispatcher@worker), a producer.';
 
 create table settled.escalations (

@@ -19,6 +19,7 @@ use crate::{
     config::{Settings, check, destination::Destination, retention::Windows},
     domain::key::Keyring,
     engine::{
+        auditor::Auditor,
         decider::Decider,
         dispatcher::{Dispatcher, Sending},
         fleet::{Fleet, Served},
@@ -267,9 +268,11 @@ impl House {
         // Work wakes the dispatcher and a new doubt the reconciler; what the others find has no hurry.
         let (progress, idle) = (|| progress.clone(), || Arc::new(Notify::new()));
         let dispatcher = Dispatcher::new(sending.clone());
+        let auditor = Auditor::new(sending.clone());
         vec![
             tokio::spawn(drive(dispatcher, quick, Arc::clone(wake), progress(), stop.clone())),
             tokio::spawn(drive(Reconciler::new(sending), calm, Arc::clone(doubt), progress(), stop.clone())),
+            tokio::spawn(drive(auditor, slow, idle(), progress(), stop.clone())),
             tokio::spawn(drive(decider, calm, idle(), progress(), stop.clone())),
             tokio::spawn(drive(reaper, calm, idle(), progress(), stop.clone())),
             tokio::spawn(drive(sweeper, slow, idle(), progress(), stop.clone())),

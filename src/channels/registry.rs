@@ -46,6 +46,7 @@ pub fn generation(destination: &Destination) -> String {
         match look_up.kind {
             LookUpKind::Http => json!({ "kind": "http", "section": look_up.http }),
             LookUpKind::Imap => json!({ "kind": "imap", "section": look_up.imap }),
+            LookUpKind::Command => json!({ "kind": "command", "section": look_up.command }),
         }
     });
     let whole = json!({ "channel": destination.channel.as_str(), "section": section, "look_up": look_up });

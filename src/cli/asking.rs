@@ -64,10 +64,12 @@ pub(super) async fn test(context: &Context, name: &str, unpark: bool) -> Result<
         ));
     };
     let known = probe_of(&known);
+    let made_up = random_like(known.spelled.as_ref().unwrap_or(&known.reference));
     let impossible = Probe {
         role: Role::Impossible,
         key: random_like(&known.key),
-        reference: random_like(&known.reference),
+        reference: made_up.to_ascii_lowercase(),
+        spelled: Some(made_up),
         ..known.clone()
     };
     let bar = Bar::spinning(format!("asking {name}"), context.out.json);
@@ -149,10 +151,12 @@ pub(super) async fn ask(context: &Context, name: &str, intent: Uuid) -> Result<E
     let definition = generations::definition(&mut conn, name, &newest.generation).await?.ok_or_else(missing)?;
     let config: Destination = serde_json::from_value(definition)?;
     let look_up = asker(&config, name)?;
+    let spelled = intents::given_reference(&mut conn, intent).await?;
     let probe = Probe {
         role: Role::Subject,
         key: row.key.clone().unwrap_or_default(),
         reference: row.reference.clone(),
+        spelled,
         occurrence: row.occurrence,
         recipient: row.recipient.clone(),
         sent_from: newest.claimed_at,
@@ -190,7 +194,8 @@ fn probe_of(w: &Witness) -> Probe {
     Probe {
         role: Role::Elder,
         key: w.key.clone(),
-        reference: w.reference.clone(),
+        reference: w.reference.to_ascii_lowercase(),
+        spelled: Some(w.reference.clone()),
         occurrence: w.occurrence,
         recipient: w.recipient.clone(),
         sent_from: w.started_at,
@@ -208,6 +213,7 @@ fn random_like(name: &str) -> String {
             '0'..='9' => char::from(b'0' + byte % 10),
             'a'..='f' => char::from(b'a' + byte % 6),
             'g'..='z' => char::from(b'g' + byte % 20),
+            'A'..='Z' => char::from(b'A' + byte % 26),
             other => other,
         })
         .collect()

@@ -11,8 +11,10 @@ use super::{
 use crate::{
     channels,
     config::{check, destination::Destination},
+    engine::reconciler::lag,
     look_up,
     store::{
+        audits::{self, Measured},
         destinations::{self, Publication, PublishError, Published},
         listing::{self, PublishedDestination},
         paces,
@@ -36,29 +38,53 @@ struct Shown {
     in_doubt_in_words: String,
     effective: String,
     can_be_looked_up: bool,
+    lag: Option<Lag>,
+}
+
+/// The declared lag beside the measured one.
+#[derive(Serialize)]
+struct Lag {
+    declared_seconds: f64,
+    #[serde(flatten)]
+    measured: Measured,
+    absence_suspended: bool,
+}
+
+async fn lag_of(conn: &mut sqlx::PgConnection, one: &PublishedDestination) -> Result<Option<Lag>, Failure> {
+    let definition = serde_json::from_value::<Destination>(one.definition.clone());
+    let Some(look_up) = definition.ok().and_then(|d| d.look_up) else { return Ok(None) };
+    let window = lag::WINDOW.as_secs_f64();
+    let measured = audits::measured(conn, &one.name, &one.generation, window, None).await?;
+    Ok(Some(Lag {
+        declared_seconds: look_up.lag.as_secs_f64(),
+        absence_suspended: measured.invisible_for.is_some_and(|seconds| lag::exceeds(seconds, look_up.lag)),
+        measured,
+    }))
 }
 
 /// What is published, and in words what happens in doubt.
 async fn list(context: &Context) -> Result<Exit, Failure> {
     let mut conn = context.connect().await?;
-    let shown: Vec<Shown> = listing::destinations(&mut conn)
-        .await?
-        .into_iter()
-        .map(|published| match serde_json::from_value::<Destination>(published.definition.clone()) {
+    let mut shown = Vec::new();
+    for published in listing::destinations(&mut conn).await? {
+        let lag = lag_of(&mut conn, &published).await?;
+        shown.push(match serde_json::from_value::<Destination>(published.definition.clone()) {
             Ok(d) => Shown {
                 published,
                 in_doubt_in_words: check::doubt_in_words(&d),
                 effective: check::effective(&d),
                 can_be_looked_up: d.look_up.is_some(),
+                lag,
             },
             Err(error) => Shown {
                 published,
                 in_doubt_in_words: format!("(published by another version: {error})"),
                 effective: String::new(),
                 can_be_looked_up: false,
+                lag,
             },
-        })
-        .collect();
+        });
+    }
     if context.out.json {
         context.out.rows(&shown, &[], |_| Vec::new())?;
         return Ok(Exit::Ok);
@@ -134,6 +160,25 @@ struct Told {
     result: String,
 }
 
+fn lag_in_words(lag: &Lag) -> String {
+    let declared = lag.declared_seconds;
+    let mut text = match (lag.measured.p50, lag.measured.p999, lag.measured.longest) {
+        (Some(p50), Some(p999), Some(longest)) => format!(
+            "declared {declared} s; measured on {} sends of the last day: half within {p50:.1} s, 99.9 % within {p999:.1} s, all within {longest:.1} s",
+            lag.measured.sends
+        ),
+        (Some(_) | None, Some(_) | None, Some(_) | None) => {
+            format!("declared {declared} s; not measured within the last day")
+        }
+    };
+    if let Some(seconds) = lag.measured.invisible_for.filter(|_| lag.absence_suspended) {
+        text.push_str(&format!(
+            "\n  ABSENCE IS NOT BELIEVED: a send was not visible after {seconds:.1} s, at least half of the declared lag"
+        ));
+    }
+    text
+}
+
 fn words(shown: &Shown) -> String {
     let p = &shown.published;
     let mut text = format!(
@@ -147,6 +192,9 @@ fn words(shown: &Shown) -> String {
         p.queued,
         p.in_doubt
     );
+    if let Some(lag) = &shown.lag {
+        text.push_str(&format!("  lag: {}\n", lag_in_words(lag)));
+    }
     for (mark, reason) in [("PAUSED", &p.paused_reason), ("PARKED", &p.parked_reason)] {
         if let Some(reason) = reason {
             text.push_str(&format!("  {mark}: {reason}\n"));
@@ -156,7 +204,9 @@ fn words(shown: &Shown) -> String {
         text.push_str(&format!("  WAITS until {}: it asked for a pause\n", at.format("%F %T UTC")));
     }
     if let Some(rate) = p.learned_a_second {
-        text.push_str(&format!("  SLOWED to {rate:.2} a second, since it said that more is too much; it grows by itself\n"));
+        text.push_str(&format!(
+            "  SLOWED to {rate:.2} a second, since it said that more is too much; it grows by itself\n"
+        ));
     }
     if let Some(at) = p.tested_at {
         let how = match &p.test_failed {

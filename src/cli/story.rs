@@ -180,7 +180,7 @@ fn told(row: i64, kind: &str, attempt: Option<i32>, actor: &str, data: &Value) -
             lines.extend(rest(data, &["from", "to"]));
             ("state".to_owned(), lines)
         }
-        "look_up" => {
+        "look_up" | "audit" => {
             let verdict = match &data["verdict"] {
                 Value::Object(inner) => inner.get("verdict").map_or_else(|| "-".to_owned(), plain),
                 other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
@@ -194,9 +194,9 @@ fn told(row: i64, kind: &str, attempt: Option<i32>, actor: &str, data: &Value) -
                 Err(_) if data["record"].is_null() => {}
                 Err(_) => lines.push("  (its controls were written by another version; see --json)".to_owned()),
             }
-            let told = ["verdict", "why", "record", "asked_at", "generation", "nothing", "error"];
+            let told = ["verdict", "why", "record", "round", "asked_at", "generation", "nothing", "error"];
             lines.extend(rest(data, &told));
-            ("question".to_owned(), lines)
+            (if kind == "audit" { "audit" } else { "question" }.to_owned(), lines)
         }
         "act" => {
             let act = ["act", "statement", "verb"].iter().find_map(|m| data[*m].as_str()).unwrap_or("act");

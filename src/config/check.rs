@@ -249,7 +249,7 @@ fn secret_refs(destination: &Destination) -> Vec<SecretRef> {
     let mut sections: Vec<&serde_json::Value> =
         [&destination.webhook, &destination.smtp, &destination.sms].into_iter().flatten().collect();
     if let Some(look_up) = &destination.look_up {
-        sections.extend([&look_up.http, &look_up.imap].into_iter().flatten());
+        sections.extend([&look_up.http, &look_up.imap, &look_up.command].into_iter().flatten());
     }
     while let Some(value) = sections.pop() {
         match value {

@@ -318,18 +318,24 @@ pub struct LookUp {
     /// What an absence without an ordered bracket may do.
     #[serde(default)]
     pub absent_by_lag: AbsentByLag,
-    /// Questions that may be put, per minute and daemon.
+    /// Calls that all daemons together may make, per minute: pages, controls and account checks each count.
     #[serde(default = "sixty")]
     pub per_minute: u32,
     /// Questions about one intent before a person is asked.
     #[serde(default = "twenty")]
     pub questions: u32,
+    /// Ordinary sends that are asked about although nobody doubts them.
+    #[serde(default)]
+    pub audit: Audit,
     /// `kind = "http"`; parsed by `look_up::http`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<serde_json::Value>,
     /// `kind = "imap"`; parsed by `look_up::imap`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imap: Option<serde_json::Value>,
+    /// `kind = "command"`; parsed by `look_up::command`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<serde_json::Value>,
 }
 
 fn two() -> u32 {
@@ -345,6 +351,23 @@ fn thirty_seconds() -> Duration {
     Duration::from_secs(30)
 }
 
+/// `[destinations.look_up.audit]`: the sample that measures the lag and looks for what is missing or there twice. Intents
+/// with a second attempt are asked about in any case.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Audit {
+    /// Share of ordinary sends, 0 to 1.
+    pub share: f64,
+    /// Most of them in a minute, all daemons together.
+    pub per_minute: u32,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self { share: 0.01, per_minute: 6 }
+    }
+}
+
 /// Look-up adapters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -353,6 +376,8 @@ pub enum LookUpKind {
     Http,
     /// An audit mailbox.
     Imap,
+    /// A program that is run.
+    Command,
 }
 
 /// Declared, or it is no evidence.

@@ -198,7 +198,11 @@ fn limits(destination: &Destination, at: &str, broken: &mut Broken<'_>) {
     broken.unless(l.open_unknowns >= 1, format!("{at}.limits.open_unknowns"), "must be at least 1");
     if let Some(rate) = &l.rate {
         let at = format!("{at}.limits.rate");
-        broken.unless(rate.per_second.is_some() != rate.per_minute.is_some(), at.as_str(), "give exactly one of per_second and per_minute");
+        broken.unless(
+            rate.per_second.is_some() != rate.per_minute.is_some(),
+            at.as_str(),
+            "give exactly one of per_second and per_minute",
+        );
         let positive = [rate.per_second, rate.per_minute].into_iter().flatten().all(|n| n.is_finite() && n > 0.0);
         broken.unless(positive, at.as_str(), "must be more than 0");
         broken.unless(rate.burst != Some(0), format!("{at}.burst"), "must be at least 1");
@@ -267,8 +271,11 @@ fn canonical(destination: &Destination, at: &str, broken: &mut Broken<'_>) {
 }
 
 fn one_look_up(destination: &Destination, look_up: &LookUp, at: &str, broken: &mut Broken<'_>) {
-    for (kind, section, word) in [(LookUpKind::Http, &look_up.http, "http"), (LookUpKind::Imap, &look_up.imap, "imap")]
-    {
+    for (kind, section, word) in [
+        (LookUpKind::Http, &look_up.http, "http"),
+        (LookUpKind::Imap, &look_up.imap, "imap"),
+        (LookUpKind::Command, &look_up.command, "command"),
+    ] {
         let rule = if kind == look_up.kind { "is required by kind" } else { "does not belong to this kind" };
         broken.unless(section.is_some() == (kind == look_up.kind), format!("{at}.{word}"), rule);
     }
@@ -279,6 +286,7 @@ fn one_look_up(destination: &Destination, look_up: &LookUp, at: &str, broken: &m
         "must be longer than 0s: a proof of absence lives no longer than the lag, so nothing could be sent on it",
     );
     broken.unless(look_up.per_minute >= 1, format!("{at}.per_minute"), "must be at least 1");
+    broken.unless((0.0..=1.0).contains(&look_up.audit.share), format!("{at}.audit.share"), "must be 0 to 1");
     broken.unless(
         look_up.questions >= look_up.need,
         format!("{at}.questions"),

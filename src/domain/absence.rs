@@ -19,6 +19,7 @@ use super::{
 mod hits;
 mod nothing;
 mod record;
+pub mod shared;
 #[cfg(test)]
 #[expect(clippy::expect_used, reason = "a test that cannot go on must stop loudly")]
 mod tests;

@@ -3,6 +3,8 @@
 //! A look-up adapter answers for a subject and its controls by the same path. Only [`crate::domain::absence`] turns an
 //! answer into a verdict.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +31,9 @@ pub struct Probe {
     pub key: String,
     /// The business reference, lower case.
     pub reference: String,
+    /// The reference as it travelled in the message, where that is known: what a downstream that minds case has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spelled: Option<String>,
     /// Occurrence of the effect.
     pub occurrence: i32,
     /// Recipient in normal form.
@@ -100,6 +105,10 @@ pub struct Answer {
     pub digest: String,
     /// Query as sent, without secrets.
     pub query: String,
+    /// The downstream asked to be left alone for so long (`Retry-After`), from now. Whoever asks obeys it for the whole
+    /// destination.
+    #[serde(default, with = "humantime_serde", skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<Duration>,
 }
 
 impl Answer {

@@ -187,6 +187,22 @@ pub fn fold(history: &History<'_>) -> Folded {
     Folded { state, holds_effect: holds_effect(history, state), duplicate, doubtful, end, spent }
 }
 
+/// The same, for an intent that stands in `from`. What has failed was told to people, so evidence alone does not send it
+/// again: a late word that an attempt never began frees its place in the budget, and still only *send again* uses it.
+pub fn fold_from(from: State, history: &History<'_>) -> Folded {
+    let folded = fold(history);
+    let reopened = Decided::read(history.statements).reopened_upto;
+    let since = history.attempts.iter().any(|a| a.number > reopened);
+    match (from, folded.state) {
+        (State::Failed, State::Pending | State::Held) if since => {
+            let state = State::Failed;
+            Folded { state, end: Some(End::Exhausted), holds_effect: holds_effect(history, state), ..folded }
+        }
+        (_, State::Held | State::Pending | State::InFlight | State::Sent)
+        | (_, State::Failed | State::Unknown | State::Cancelled | State::Abandoned) => folded,
+    }
+}
+
 /// Rule 3 of the design: every attempt is hard-negative, proven absent, or said absent.
 fn without_doubt(history: &History<'_>, decided: &Decided, spent: u32) -> (State, Option<End>) {
     let refusal = history.attempts.iter().filter(|a| a.number > decided.reopened_upto).find_map(|a| match &a.outcome {

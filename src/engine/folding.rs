@@ -38,6 +38,9 @@ pub struct LookUpTold {
     pub asked_at: DateTime<Utc>,
     /// The generation that was asked.
     pub generation: String,
+    /// The listing that answered for many: the shared part of the record is there (`settled.whole_look_up`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<Uuid>,
     /// The subject was not there in a complete answer.
     pub nothing: bool,
     /// Something went wrong, so that equal answers start anew.
@@ -118,7 +121,14 @@ impl Case {
         let Some(intent) = store::intents::lock(conn, id, at).await? else { return Ok(None) };
         let attempts = store::attempts::of(conn, id).await?;
         let told = store::journal::evidence_of(conn, id).await?;
-        let mut case = Self { intent, attempts, look_ups: Vec::new(), statements: Vec::new(), sightings: Vec::new(), reports: Vec::new() };
+        let mut case = Self {
+            intent,
+            attempts,
+            look_ups: Vec::new(),
+            statements: Vec::new(),
+            sightings: Vec::new(),
+            reports: Vec::new(),
+        };
         case.read(told)?;
         Ok(Some(case))
     }
@@ -188,6 +198,10 @@ impl Case {
 
     /// Folds at `now`.
     pub fn fold_at(&self, policy: &Policy, now: DateTime<Utc>) -> Folded {
+        self.fold_over(policy, now, None)
+    }
+
+    fn fold_over(&self, policy: &Policy, now: DateTime<Utc>, more: Option<&(i32, LookUpTold)>) -> Folded {
         let attempts: Vec<_> = self.attempts.iter().map(|a| a.attempt.clone()).collect();
         let newest_at = |at: DateTime<Utc>| {
             self.attempts.iter().filter(|a| a.claimed_at < at).map(|a| a.attempt.number).max().unwrap_or(0)
@@ -195,10 +209,11 @@ impl Case {
         let asked: Vec<_> = self
             .look_ups
             .iter()
+            .chain(more)
             .map(|(attempt, l)| Asked { attempt: *attempt, newest: newest_at(l.asked_at), verdict: l.verdict.clone() })
             .collect();
         let statements: Vec<_> = self.statements.iter().map(|(_, _, statement)| statement.clone()).collect();
-        state::fold(&History {
+        let history = History {
             attempts: &attempts,
             asked: &asked,
             sightings: &self.sightings,
@@ -208,7 +223,13 @@ impl Case {
             deadline_passed: self.intent.deadline.is_some_and(|deadline| deadline <= now),
             attempts_allowed: policy.attempts,
             now,
-        })
+        };
+        state::fold_from(self.intent.state, &history)
+    }
+
+    /// What the fold would say with one more answer about an attempt.
+    pub fn fold_with(&self, policy: &Policy, more: (i32, LookUpTold)) -> Folded {
+        self.fold_over(policy, self.intent.now, Some(&more))
     }
 
     /// Folds at the time the row was locked.
@@ -224,6 +245,17 @@ impl Case {
     /// The report that says that it was returned, unless a newer one says that it arrived.
     pub fn returned(&self) -> Option<&Sighted> {
         last_word(&self.reports).filter(|report| report.status == Status::Failed)
+    }
+
+    /// The attempt that one effect is put down to: known by reply, else by asking, else the newest.
+    pub fn effect_of(&self) -> Option<i32> {
+        let by_reply = self.attempts.iter().find(|a| matches!(a.attempt.outcome, Some(Outcome::Sent { .. })));
+        let by_asking = || {
+            let found = |l: &LookUpTold| matches!(l.verdict, Verdict::Found { .. } | Verdict::Duplicate { .. });
+            self.look_ups.iter().find(|(_, l)| found(l)).map(|(number, _)| *number)
+        };
+        let newest = || self.attempts.last().map(|a| a.attempt.number);
+        by_reply.map(|a| a.attempt.number).or_else(by_asking).or_else(newest)
     }
 
     /// The downstream's name for the effect, as far as anybody learned it.
@@ -260,6 +292,8 @@ pub struct Cause<'a> {
     pub not_before: Option<DateTime<Utc>>,
     /// Not before, for the next question.
     pub ask_at: Option<DateTime<Utc>>,
+    /// A person waits for that question.
+    pub urgent: bool,
     /// Asking has ended: horizon, generation that cannot be asked.
     pub asking_ended: Option<String>,
     /// One sentence for people.
@@ -269,7 +303,16 @@ pub struct Cause<'a> {
 impl<'a> Cause<'a> {
     /// A cause with nothing but its actor.
     pub fn of(actor: &'a str) -> Self {
-        Self { actor, appended: 0, new_version: true, not_before: None, ask_at: None, asking_ended: None, detail: None }
+        Self {
+            actor,
+            appended: 0,
+            new_version: true,
+            not_before: None,
+            ask_at: None,
+            urgent: false,
+            asking_ended: None,
+            detail: None,
+        }
     }
 }
 
@@ -338,6 +381,7 @@ pub async fn settle(
     }
     placement::queue(conn, case, &folded, policy, cause).await?;
     placement::escalate(conn, case, &folded, policy, cause).await?;
+    placement::audit(conn, case, &folded, policy).await?;
     let met = recognised::met(case, &folded, &marks, cause);
     Ok(Moved { from, folded, met })
 }

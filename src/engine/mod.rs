@@ -7,6 +7,7 @@
 //! | `results` | in_flight → sent, failed, pending, unknown, … by the fold |
 //! | `reaper` | in_flight → unknown, abandoned |
 //! | `reconciler` | unknown → sent, pending, failed, …; replays |
+//! | `auditor` | sent, failed → sent, with what asking without a doubt showed |
 //! | `sweeper` | held, pending → cancelled (deadline) |
 //! | `decider` | failed, … → pending (*send again*, when it binds) |
 //! | `resolution` | what people stated |
@@ -15,6 +16,7 @@
 //! All of them go through [`folding`]: lock the row, read all evidence, fold, write.
 
 pub mod admission;
+pub mod auditor;
 pub mod decider;
 pub mod dispatcher;
 pub mod fleet;

@@ -5,6 +5,7 @@
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use sqlx::PgConnection;
+use uuid::Uuid;
 
 use super::{
     fleet::Policy,
@@ -20,6 +21,8 @@ use crate::{
     },
     store::{
         self,
+        attempts::AttemptRow,
+        audits::Enrolment,
         error::StoreError,
         queue::{Waits, put, remove},
     },
@@ -79,16 +82,76 @@ pub(super) async fn queue(
             // A deadline that is still ahead is told to people; one that has passed ends no doubt.
             let ahead = intent.deadline.filter(|deadline| *deadline > intent.now);
             match next_question(case, folded, policy, cause) {
-                Some(at) => put(conn, intent.id, Waits::Ask, at, ahead).await,
+                Some(at) => ask(conn, intent.id, at, ahead, cause).await,
                 None => put(conn, intent.id, Waits::Person, intent.now, ahead).await,
             }
         }
         State::Abandoned => match next_question(case, folded, policy, cause) {
-            Some(at) => put(conn, intent.id, Waits::Ask, at, None).await,
+            Some(at) => ask(conn, intent.id, at, None, cause).await,
             None => remove(conn, intent.id).await,
         },
         State::Sent | State::Failed | State::Cancelled => remove(conn, intent.id).await,
     }
+}
+
+async fn ask(
+    conn: &mut PgConnection,
+    id: Uuid,
+    at: DateTime<Utc>,
+    deadline: Option<DateTime<Utc>>,
+    cause: &Cause<'_>,
+) -> Result<(), StoreError> {
+    put(conn, id, Waits::Ask, at, deadline).await?;
+    if cause.urgent { store::queue::hurry(conn, id).await } else { Ok(()) }
+}
+
+/// Has every generation asked about to which an ended intent handed bytes, where more than one attempt did: a duplicate
+/// reports success twice, and nobody else would look.
+pub(super) async fn audit(
+    conn: &mut PgConnection,
+    case: &Case,
+    folded: &Folded,
+    policy: &Policy,
+) -> Result<(), StoreError> {
+    let ended = matches!(folded.state, State::Sent | State::Failed) && case.intent.state != folded.state;
+    let Some(asking) = policy.asking.as_ref().filter(|_| ended) else { return Ok(()) };
+    let made: Vec<&AttemptRow> = case.attempts.iter().filter(|a| handed_over(a)).collect();
+    if made.len() < 2 {
+        return Ok(());
+    }
+    let effect = case.effect_of();
+    let over = made.iter().map(|a| closure_of(a)).max().unwrap_or(case.intent.now);
+    let mut generations: Vec<&str> = made.iter().map(|a| a.generation.as_str()).collect();
+    generations.sort_unstable();
+    generations.dedup();
+    for generation in generations {
+        let there = made.iter().filter(|a| a.generation == generation);
+        let own = there.clone().find(|a| Some(a.attempt.number) == effect).or(there.clone().next_back());
+        let (Some(own), Some(first)) = (own, there.clone().next()) else { continue };
+        let enrolment = Enrolment {
+            intent_id: case.intent.id,
+            destination: &case.intent.destination,
+            generation,
+            attempt: own.attempt.number,
+            sent_from: first.claimed_at,
+            sent_until: over,
+            due_at: after(over, asking.lag),
+            now: Some(case.intent.now),
+        };
+        store::audits::repeat(conn, &enrolment).await?;
+    }
+    Ok(())
+}
+
+/// From when no byte of an attempt can leave any more.
+pub(super) fn closure_of(attempt: &AttemptRow) -> DateTime<Utc> {
+    attempt.closure_at.unwrap_or(attempt.lease_until).max(attempt.lease_until)
+}
+
+/// At least one byte of it may have reached the downstream.
+fn handed_over(attempt: &AttemptRow) -> bool {
+    let bytes = attempt.ended.as_ref().is_some_and(|ended| ended.report.bytes_handed > 0);
+    bytes || attempt.attempt.outcome.as_ref().is_none_or(|outcome| !outcome.is_hard_negative())
 }
 
 /// Whether it can be asked about now.
@@ -129,9 +192,12 @@ pub(super) async fn escalate(
     cause: &Cause<'_>,
 ) -> Result<(), StoreError> {
     let wanted = reasons(case, folded, policy, cause);
+    let standing = why_failed(folded);
     let answered: Vec<String> = Reason::ALL
         .into_iter()
         .filter(|reason| !reason.outlives_a_move() && !wanted.contains(reason) && answers(folded.state, *reason))
+        // More evidence about what has failed does not answer why it failed.
+        .filter(|reason| standing != Some(*reason))
         .map(|reason| reason.as_str().to_owned())
         .collect();
     let now = case.intent.now;
@@ -173,13 +239,7 @@ fn reasons(case: &Case, folded: &Folded, policy: &Policy, cause: &Cause<'_>) -> 
     }
     match folded.state {
         State::Unknown => reasons.extend(doubt_reason(case, folded, policy, cause)),
-        State::Failed if moved => match folded.end {
-            Some(End::Refused) => reasons.push(Reason::Refused),
-            Some(End::Unsupported) => reasons.push(Reason::Unsupported),
-            Some(End::Exhausted) => reasons.push(Reason::AttemptsExhausted),
-            // Whoever said so knows.
-            Some(End::SaidAbsent | End::Rejected | End::Cancelled | End::DeadlinePassed) | None => {}
-        },
+        State::Failed if moved => reasons.extend(why_failed(folded)),
         State::Cancelled if moved && folded.end == Some(End::DeadlinePassed) => reasons.push(Reason::DeadlinePassed),
         State::Held if moved => reasons.push(Reason::ApprovalRequired),
         State::Held
@@ -191,6 +251,17 @@ fn reasons(case: &Case, folded: &Folded, policy: &Policy, cause: &Cause<'_>) -> 
         | State::Abandoned => {}
     }
     reasons
+}
+
+/// Why people are told that it failed.
+fn why_failed(folded: &Folded) -> Option<Reason> {
+    match folded.end {
+        Some(End::Refused) => Some(Reason::Refused),
+        Some(End::Unsupported) => Some(Reason::Unsupported),
+        Some(End::Exhausted) => Some(Reason::AttemptsExhausted),
+        // Whoever said so knows.
+        Some(End::SaidAbsent | End::Rejected | End::Cancelled | End::DeadlinePassed) | None => None,
+    }
 }
 
 /// Why a person is needed for a doubt now, if one is.

@@ -12,6 +12,7 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
+    auditor,
     dispatcher::Claim,
     fleet::{Fleet, Policy},
     folding::{Case, Cause, EvidenceTold, Moved, after, settle},
@@ -27,7 +28,7 @@ use crate::{
         state::State,
     },
     failpoint::failpoint,
-    store::{self, error::StoreError, journal::Entry, queue::SentBatch, witnesses::Witness},
+    store::{self, audits::Enrolment, error::StoreError, journal::Entry, queue::SentBatch, witnesses::Witness},
     telemetry::metrics::Metrics,
 };
 
@@ -235,6 +236,7 @@ impl Recorder {
         let settled = store::queue::settle_sent(&mut tx, &batch, self.worker, &answered, at).await?;
         for finished in plain.iter().filter(|f| settled.contains(&f.intent_id)) {
             self.witness(&mut tx, finished).await?;
+            self.sample(&mut tx, finished, at).await?;
         }
         tx.commit().await?;
         Ok(settled)
@@ -259,6 +261,33 @@ impl Recorder {
         };
         store::witnesses::keep(conn, &finished.destination, &finished.generation, &witness).await?;
         self.witnessed.insert(finished.destination.clone(), boot);
+        Ok(())
+    }
+
+    /// Has an ordinary send asked about later, now and then.
+    async fn sample(
+        &self,
+        conn: &mut PgConnection,
+        finished: &Finished,
+        at: Option<DateTime<Utc>>,
+    ) -> Result<(), StoreError> {
+        let Some(served) = self.fleet.get(&finished.destination) else { return Ok(()) };
+        let Some(look_up) = &served.config.look_up else { return Ok(()) };
+        if served.generation != finished.generation || rand::random::<f64>() >= look_up.audit.share {
+            return Ok(());
+        }
+        let sent_until = after(finished.claimed_at, Duration::from_millis(finished.ended.report.millis));
+        let enrolment = Enrolment {
+            intent_id: finished.intent_id,
+            destination: &finished.destination,
+            generation: &finished.generation,
+            attempt: finished.attempt,
+            sent_from: finished.claimed_at,
+            sent_until,
+            due_at: auditor::first(sent_until, look_up.lag),
+            now: at,
+        };
+        store::audits::sample(conn, &enrolment, look_up.audit.per_minute).await?;
         Ok(())
     }
 

@@ -1,8 +1,10 @@
 //! Asking. One file each; an adapter reads and matches, it never concludes.
 
+pub mod command;
 pub mod http;
 pub mod imap;
 pub mod registry;
+mod several;
 pub mod template;
 
 use crate::domain::{
@@ -17,4 +19,17 @@ pub trait LookUp: Send + Sync {
 
     /// Asks for all probes of the question. Never fails: what went wrong is `CannotTell`.
     fn ask<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Answer>;
+
+    /// Asks several questions of the same destination and gives an answer for each, in their order. What lists
+    /// ([`Abilities::lists`]) reads once, from the eldest to the youngest window, and judges all of them from that one
+    /// listing, so whoever calls puts questions together whose windows lie close; the others are asked one by one.
+    fn ask_many<'a>(&'a self, questions: &'a [Question]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move {
+            let mut answers = Vec::with_capacity(questions.len());
+            for question in questions {
+                answers.push(self.ask(question).await);
+            }
+            answers
+        })
+    }
 }

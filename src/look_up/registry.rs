@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{LookUp, http::Http};
+use super::{LookUp, command::Command, http::Http};
 use crate::config::{
     BuildError,
     destination::{Destination, LookUpKind},
@@ -16,6 +16,7 @@ pub fn build(destination: &Destination) -> Result<Option<Arc<dyn LookUp>>, Build
     let Some(look_up) = &destination.look_up else { return Ok(None) };
     Ok(Some(match look_up.kind {
         LookUpKind::Http => Arc::new(Http::build(destination)?),
+        LookUpKind::Command => Arc::new(Command::build(destination)?),
         LookUpKind::Imap => Arc::new(super::imap::Imap::build(destination)?),
     }))
 }

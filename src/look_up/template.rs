@@ -151,6 +151,7 @@ mod tests {
             role: Role::Subject,
             key: "k".repeat(32),
             reference: reference.to_owned(),
+            spelled: None,
             occurrence: 2,
             recipient: "+4915112345678".to_owned(),
             sent_from: at,

@@ -66,6 +66,34 @@ pub async fn raise_destination(
     Ok(done.rows_affected() == 1)
 }
 
+/// Opens an escalation about something that was seen downstream beside an intent; one for a destination at a time.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn raise_sighting(
+    conn: &mut PgConnection,
+    beside: Uuid,
+    reason: Reason,
+    summary: &str,
+    at: DateTime<Utc>,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query!(
+        "-- escalations::raise_sighting
+        insert into settled.escalations (id, subject, destination, tenant, reason, cause, summary, detail, opened_at)
+        select $2, 'sighting', destination, tenant, $3, $3 || '/' || destination, $4, jsonb_build_object('beside', id), $5
+          from settled.intents where id = $1
+        on conflict do nothing",
+        beside,
+        Uuid::now_v7(),
+        reason.as_str(),
+        summary,
+        at,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
 /// Closes what is open about a destination for this reason.
 ///
 /// # Errors

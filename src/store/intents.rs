@@ -321,3 +321,34 @@ pub async fn given_reference(conn: &mut PgConnection, id: Uuid) -> Result<Option
     .fetch_optional(conn)
     .await?)
 }
+
+/// Adds a mark that the fold cannot compute, with its journal row. False where it bears it already. The caller holds the row.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn mark(
+    conn: &mut PgConnection,
+    id: Uuid,
+    mark: &str,
+    actor: &str,
+    at: DateTime<Utc>,
+) -> Result<bool, StoreError> {
+    let marked = sqlx::query_scalar!(
+        r#"-- intents::mark
+        with marked as (
+            update settled.intents set marks = array_append(marks, $2), version = version + 1
+             where id = $1 and not $2 = any (marks)
+            returning id, attempt, state),
+        told as (
+            insert into settled.journal (intent_id, at, kind, attempt, actor, data)
+            select id, $4, 'move', attempt, $3, jsonb_build_object('from', state, 'to', state, 'mark', $2::text) from marked)
+        select count(*) as "count!" from marked"#,
+        id,
+        mark,
+        actor,
+        at,
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(marked == 1)
+}

@@ -1,6 +1,8 @@
 //! Every SQL statement, one file a table. Functions take a connection, so a caller with a transaction can join.
 
+pub mod asking;
 pub mod attempts;
+pub mod audits;
 #[cfg(feature = "demo")]
 pub mod bench;
 pub mod destinations;
@@ -18,6 +20,7 @@ pub mod pauses;
 pub mod producers;
 pub mod queue;
 pub mod requests;
+pub mod rounds;
 pub mod session;
 pub mod sightings;
 pub mod story;

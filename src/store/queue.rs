@@ -300,7 +300,7 @@ pub async fn put(
         select id, destination, tenant, $2, $3, $4 from settled.intents where id = $1
         on conflict (intent_id) do update
            set kind = excluded.kind, due_at = excluded.due_at, deadline = excluded.deadline,
-               leased_until = null, token = null",
+               urgent = false, leased_until = null, token = null",
         intent_id,
         waits.as_str(),
         due_at,
@@ -335,17 +335,8 @@ pub async fn remove(conn: &mut PgConnection, intent_id: Uuid) -> Result<(), Stor
     Ok(())
 }
 
-/// A question that is due.
-#[derive(Debug, Clone)]
-pub struct DueQuestion {
-    /// The intent.
-    pub intent_id: Uuid,
-    /// Its destination.
-    pub destination: String,
-}
-
-/// Leases at most `limit` due questions of a destination to a worker; a lapsed lease is simply taken over, since asking
-/// harms nobody.
+/// Leases at most `limit` due questions of a destination to a worker, those that a person waits for first; a lapsed lease is
+/// simply taken over, since asking harms nobody.
 ///
 /// # Errors
 /// When Postgres does.
@@ -356,9 +347,32 @@ pub async fn claim_questions(
     lease_seconds: f64,
     worker: Uuid,
     at: Option<DateTime<Utc>>,
-) -> Result<Vec<DueQuestion>, StoreError> {
-    Ok(sqlx::query_as!(
-        DueQuestion,
+) -> Result<Vec<Uuid>, StoreError> {
+    let urgent = sqlx::query_scalar!(
+        "-- queue::claim_questions (urgent)
+        with due as materialized (
+            select q.intent_id from settled.queue q
+             where q.destination = $1 and q.urgent and q.kind = 'ask' and q.due_at <= coalesce($5, statement_timestamp())
+               and (q.leased_until is null or q.leased_until < coalesce($5, statement_timestamp()))
+             order by q.due_at limit $2
+               for update skip locked)
+        update settled.queue q
+           set leased_until = coalesce($5, clock_timestamp()) + make_interval(secs => $3), token = $4
+          from due where q.intent_id = due.intent_id
+        returning q.intent_id",
+        destination,
+        limit,
+        lease_seconds,
+        worker,
+        at,
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    let left = limit - i64::try_from(urgent.len()).unwrap_or(limit);
+    if left <= 0 {
+        return Ok(urgent);
+    }
+    let due = sqlx::query_scalar!(
         "-- queue::claim_questions
         with due as materialized (
             select q.intent_id from settled.queue q
@@ -369,15 +383,16 @@ pub async fn claim_questions(
         update settled.queue q
            set leased_until = coalesce($5, clock_timestamp()) + make_interval(secs => $3), token = $4
           from due where q.intent_id = due.intent_id
-        returning q.intent_id, q.destination",
+        returning q.intent_id",
         destination,
-        limit,
+        left,
         lease_seconds,
         worker,
         at,
     )
     .fetch_all(conn)
-    .await?)
+    .await?;
+    Ok(urgent.into_iter().chain(due).collect())
 }
 
 /// Gives back questions that a worker leased and could not conclude; they are due again after that time.
@@ -431,21 +446,18 @@ pub async fn free_questions(
     .rows_affected())
 }
 
-/// Brings the next question forward to now (a person asked for it). False when nothing waits to be asked.
+/// A person waits for the next question about an intent. The caller has just put it.
 ///
 /// # Errors
 /// When Postgres does.
-pub async fn ask_now(conn: &mut PgConnection, intent_id: Uuid, at: Option<DateTime<Utc>>) -> Result<bool, StoreError> {
-    let done = sqlx::query!(
-        "-- queue::ask_now
-        update settled.queue set due_at = coalesce($2, clock_timestamp()), kind = 'ask', leased_until = null, token = null
-         where intent_id = $1 and kind in ('ask', 'wait')",
-        intent_id,
-        at,
+pub async fn hurry(conn: &mut PgConnection, intent_id: Uuid) -> Result<(), StoreError> {
+    sqlx::query!(
+        "-- queue::hurry\nupdate settled.queue set urgent = true where intent_id = $1 and kind = 'ask'",
+        intent_id
     )
     .execute(conn)
     .await?;
-    Ok(done.rows_affected() == 1)
+    Ok(())
 }
 
 /// Unleased intents whose deadline has gone by, at most `limit`.

@@ -239,8 +239,10 @@ async fn attempts(conn: &mut PgConnection, id: Uuid) -> Result<Vec<Event>, Store
 
 async fn journal(conn: &mut PgConnection, id: Uuid) -> Result<Vec<Event>, StoreError> {
     let rows = sqlx::query!(
-        "-- story::journal
-        select id, at, kind, attempt, actor, data from settled.journal where intent_id = $1 order by id",
+        r#"-- story::journal
+        select id, at, kind, attempt, actor,
+               case when kind in ('look_up', 'audit') then settled.whole_look_up(data) else data end as "data!"
+          from settled.journal where intent_id = $1 order by id"#,
         id
     )
     .fetch_all(conn)

@@ -25,6 +25,18 @@ pub enum Metric {
     AttemptDuration,
     /// Questions by verdict.
     LookUps,
+    /// Calls that asking took.
+    LookUpCalls,
+    /// Calls that may be made at once.
+    AskingCalls,
+    /// Destinations that asked to be left alone.
+    AskingSuspended,
+    /// Audits by result.
+    Audits,
+    /// How long sends take to become visible.
+    VisibleAfter,
+    /// Generations whose absence is not believed.
+    AbsenceSuspended,
     /// Moves of intents.
     Moves,
     /// Calls that asked for an effect.
@@ -63,10 +75,16 @@ pub enum Metric {
 
 impl Metric {
     /// All of them, for documentation and its test.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 26] = [
         Self::Attempts,
         Self::AttemptDuration,
         Self::LookUps,
+        Self::LookUpCalls,
+        Self::AskingCalls,
+        Self::AskingSuspended,
+        Self::Audits,
+        Self::VisibleAfter,
+        Self::AbsenceSuspended,
         Self::Moves,
         Self::Enqueues,
         Self::EscalationsOpen,
@@ -92,6 +110,12 @@ impl Metric {
             Self::Attempts => "settled_attempts",
             Self::AttemptDuration => "settled_attempt_duration",
             Self::LookUps => "settled_look_ups",
+            Self::LookUpCalls => "settled_look_up_calls",
+            Self::AskingCalls => "settled_asking_calls_left",
+            Self::AskingSuspended => "settled_asking_suspended",
+            Self::Audits => "settled_audits",
+            Self::VisibleAfter => "settled_visible_after",
+            Self::AbsenceSuspended => "settled_absence_suspended",
             Self::Moves => "settled_moves",
             Self::Enqueues => "settled_enqueues",
             Self::EscalationsOpen => "settled_escalations_open",
@@ -118,6 +142,20 @@ impl Metric {
             Self::Attempts => "Attempts that ended, by destination and outcome",
             Self::AttemptDuration => "From the claim to the end of an attempt",
             Self::LookUps => "Questions to downstreams, by destination and verdict",
+            Self::LookUpCalls => {
+                "Calls that questions took, by destination: pages, controls and account checks each count"
+            }
+            Self::AskingCalls => {
+                "Calls that all daemons together may make at once, by destination; below 0 where an answer took more than was expected"
+            }
+            Self::AskingSuspended => "1 while a destination has asked to be left alone",
+            Self::Audits => "Sends that were asked about without a doubt, by destination and result",
+            Self::VisibleAfter => {
+                "How long ordinary sends of the last day took to become visible, by destination and figure: p50, p999, longest, invisible (the longest that one was still not visible)"
+            }
+            Self::AbsenceSuspended => {
+                "1 while the measured lag comes too near the declared one, so that absence is not believed"
+            }
             Self::Moves => "Moves of intents, by the state they came to and who moved them",
             Self::Enqueues => "Calls that asked for an effect, by surface and verdict",
             Self::EscalationsOpen => "Escalations that wait for a person, by reason",
@@ -147,6 +185,12 @@ pub struct Metrics {
     attempts: Family<Labels<2>, Counter>,
     attempt_duration: Family<Labels<1>, Histogram>,
     look_ups: Family<Labels<2>, Counter>,
+    look_up_calls: Family<Labels<1>, Counter>,
+    asking_calls: Family<Labels<1>, Gauge<f64, AtomicU64>>,
+    asking_suspended: Family<Labels<1>, Gauge>,
+    audits: Family<Labels<2>, Counter>,
+    visible_after: Family<Labels<2>, Gauge<f64, AtomicU64>>,
+    absence_suspended: Family<Labels<1>, Gauge>,
     moves: Family<Labels<2>, Counter>,
     enqueues: Family<Labels<2>, Counter>,
     escalations_open: Family<Labels<1>, Gauge>,
@@ -173,6 +217,12 @@ impl Metrics {
             attempts: Family::default(),
             attempt_duration: Family::new_with_constructor(send_times),
             look_ups: Family::default(),
+            look_up_calls: Family::default(),
+            asking_calls: Family::default(),
+            asking_suspended: Family::default(),
+            audits: Family::default(),
+            visible_after: Family::default(),
+            absence_suspended: Family::default(),
             moves: Family::default(),
             enqueues: Family::default(),
             escalations_open: Family::default(),
@@ -194,6 +244,12 @@ impl Metrics {
         add(registry, Metric::Attempts, &this.attempts);
         add(registry, Metric::AttemptDuration, &this.attempt_duration);
         add(registry, Metric::LookUps, &this.look_ups);
+        add(registry, Metric::LookUpCalls, &this.look_up_calls);
+        add(registry, Metric::AskingCalls, &this.asking_calls);
+        add(registry, Metric::AskingSuspended, &this.asking_suspended);
+        add(registry, Metric::Audits, &this.audits);
+        add(registry, Metric::VisibleAfter, &this.visible_after);
+        add(registry, Metric::AbsenceSuspended, &this.absence_suspended);
         add(registry, Metric::Moves, &this.moves);
         add(registry, Metric::Enqueues, &this.enqueues);
         add(registry, Metric::EscalationsOpen, &this.escalations_open);
@@ -241,6 +297,39 @@ impl Metrics {
     /// A question was answered.
     pub fn look_up(&self, destination: &str, verdict: &str) {
         self.look_ups.get_or_create(&[("destination", destination.to_owned()), ("verdict", verdict.to_owned())]).inc();
+    }
+
+    /// A question took so many calls.
+    pub fn look_up_calls(&self, destination: &str, calls: u32) {
+        self.look_up_calls.get_or_create(&[("destination", destination.to_owned())]).inc_by(u64::from(calls));
+    }
+
+    /// What all daemons together may ask of a destination now.
+    pub fn asking(&self, destination: &str, calls_left: f64, suspended: bool) {
+        let labels = [("destination", destination.to_owned())];
+        self.asking_calls.get_or_create(&labels).set(calls_left);
+        self.asking_suspended.get_or_create(&labels).set(i64::from(suspended));
+    }
+
+    /// An audit is over.
+    pub fn audited(&self, destination: &str, result: &str) {
+        self.audits.get_or_create(&[("destination", destination.to_owned()), ("result", result.to_owned())]).inc();
+    }
+
+    /// Sets what is measured of a destination, seconds by figure, and whether absence is believed.
+    pub fn visible_after(&self, destination: &str, figures: &[(&'static str, Option<f64>)], suspended: bool) {
+        for (figure, seconds) in figures {
+            let labels = [("destination", destination.to_owned()), ("figure", (*figure).to_owned())];
+            match seconds {
+                Some(seconds) => {
+                    self.visible_after.get_or_create(&labels).set(*seconds);
+                }
+                None => {
+                    self.visible_after.remove(&labels);
+                }
+            }
+        }
+        self.absence_suspended.get_or_create(&[("destination", destination.to_owned())]).set(i64::from(suspended));
     }
 
     /// An intent moved; `by` is a loop, `person` or `producer`.
@@ -332,7 +421,8 @@ fn add<M>(registry: &mut Registry, metric: Metric, instrument: &M)
 where
     M: prometheus_client::registry::Metric + Clone,
 {
-    let seconds = [Metric::AttemptDuration, Metric::UnknownOldest, Metric::LoopTick].contains(&metric);
+    let seconds =
+        [Metric::AttemptDuration, Metric::UnknownOldest, Metric::VisibleAfter, Metric::LoopTick].contains(&metric);
     if seconds {
         registry.register_with_unit(metric.name(), metric.help(), Unit::Seconds, instrument.clone());
     } else {

@@ -183,3 +183,16 @@ fn a_proof_of_absence_sends_again_only_where_asking_decides() {
 fn an_open_attempt_is_in_flight_whatever_else_is_in_doubt() {
     assert_eq!(fold(&history(&[attempt(1, lost()), attempt(2, None)], &[absent(1, -5)], &[])).state, State::InFlight);
 }
+
+#[test]
+fn evidence_alone_does_not_send_again_what_has_failed() {
+    // Its place in the budget is free again.
+    let attempts = [attempt(1, not_sent())];
+    let with = |statements| fold_from(State::Failed, &history(&attempts, &[], statements)).state;
+    assert_eq!(fold(&history(&attempts, &[], &[])).state, State::Pending);
+    assert_eq!(with(&[]), State::Failed);
+    assert_eq!(with(&[Statement::SendAgain { upto: 1 }]), State::Pending);
+    let found_it = fold_from(State::Failed, &history(&attempts, &[found(1)], &[]));
+    assert_eq!(found_it.state, State::Sent);
+    assert_eq!(fold_from(State::Unknown, &history(&attempts, &[], &[])).state, State::Pending);
+}

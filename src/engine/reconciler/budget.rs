@@ -1,57 +1,145 @@
-//! Questions per minute and destination, in this process.
+//! Calls per minute and destination, for all daemons together: a bucket in the database, locked while questions are leased.
 
-use std::{collections::HashMap, time::Duration};
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
 
-/// Token buckets, a minute deep.
-#[derive(Debug, Default)]
-pub(super) struct Budgets {
-    buckets: HashMap<String, Bucket>,
+use crate::{
+    engine::fleet::Served,
+    look_up::LookUp,
+    store::{self, asking::Bucket, error::StoreError},
+};
+
+/// Calls per minute to a destination that says nothing about it, or is served no more.
+const UNSERVED: u32 = 60;
+
+/// Who spends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) enum For {
+    /// Questions in doubt: all that is there.
+    Doubt,
+    /// Audits: half a minute's calls stay for doubts.
+    Audit,
 }
 
+/// What may be asked now. The row stays locked until the transaction ends.
 #[derive(Debug)]
-struct Bucket {
-    tokens: f64,
-    filled: Duration,
+pub(in crate::engine) struct Allowance {
+    /// Calls left.
+    pub calls: f64,
+    /// What one question is expected to take.
+    pub cost: f64,
+    /// Questions that fit.
+    pub questions: i64,
+    /// The downstream asked to be left alone.
+    pub suspended: bool,
+    now: DateTime<Utc>,
 }
 
-impl Budgets {
-    /// Takes at most `wanted`, by the time since boot.
-    pub(super) fn take(&mut self, name: &str, per_minute: u32, wanted: i64, boot: Duration) -> i64 {
-        let full = f64::from(per_minute);
-        let bucket = self.buckets.entry(name.to_owned()).or_insert(Bucket { tokens: full, filled: boot });
-        let gone = boot.saturating_sub(bucket.filled).as_secs_f64();
-        bucket.tokens = (bucket.tokens + gone * full / 60.0).min(full);
-        bucket.filled = boot;
-        let mut taken = 0;
-        while taken < wanted && bucket.tokens >= 1.0 {
-            bucket.tokens -= 1.0;
-            taken += 1;
-        }
-        taken
+/// What a question is taken to cost before one has been answered: the account and a page, or the account, two witnesses, the
+/// subject and an impossible name.
+fn expected(look_up: Option<&dyn LookUp>) -> f64 {
+    match look_up {
+        Some(look_up) if look_up.abilities().lists => 2.0,
+        Some(_) => 5.0,
+        None => 1.0,
+    }
+}
+
+impl Allowance {
+    /// Locks the bucket of a destination. `None` where the destination is not known.
+    pub async fn lock(
+        conn: &mut PgConnection,
+        destination: &str,
+        served: Option<&Served>,
+        whom: For,
+        at: Option<DateTime<Utc>>,
+    ) -> Result<Option<Self>, StoreError> {
+        let per_minute = served.and_then(|s| s.config.look_up.as_ref()).map_or(UNSERVED, |l| l.per_minute);
+        let expected = expected(served.and_then(|s| s.look_up.as_deref()));
+        let bucket = store::asking::lock(conn, destination, per_minute, expected, at).await?;
+        Ok(bucket.map(|bucket| of(&bucket, per_minute, whom)))
     }
 
-    /// Gives back what was not used.
-    pub(super) fn give_back(&mut self, name: &str, unused: i64) {
-        if let Some(bucket) = self.buckets.get_mut(name) {
-            for _ in 0..unused {
-                bucket.tokens += 1.0;
-            }
-        }
+    /// Charges so many questions before they are put.
+    pub async fn spend(&self, conn: &mut PgConnection, destination: &str, questions: usize) -> Result<f64, StoreError> {
+        let questions = u32::try_from(questions).unwrap_or(u32::MAX);
+        let left = self.calls - f64::from(questions) * self.cost;
+        store::asking::spend(conn, destination, left, self.now).await?;
+        Ok(left)
     }
+}
+
+fn of(bucket: &Bucket, per_minute: u32, whom: For) -> Allowance {
+    let full = f64::from(per_minute);
+    let gone = (bucket.now - bucket.filled_at).num_milliseconds().max(0);
+    let gone = f64::from(i32::try_from(gone).unwrap_or(i32::MAX)) / 1000.0;
+    let calls = (bucket.calls + gone * full / 60.0).min(full);
+    let suspended = bucket.suspended_until.is_some_and(|until| until > bucket.now);
+    // A question that takes more than a minute's calls is put when the bucket is full, and paid for afterwards.
+    let cost = bucket.cost.clamp(1.0, full.max(1.0));
+    let kept = match whom {
+        For::Doubt => 0.0,
+        For::Audit => full / 2.0,
+    };
+    let mut questions = 0;
+    let mut left = calls;
+    while !suspended && questions < 10_000 && left >= cost && left - kept >= cost.min(full - kept) {
+        left -= cost;
+        questions += 1;
+    }
+    Allowance { calls, cost, questions, suspended, now: bucket.now }
 }
 
 #[cfg(test)]
 mod tests {
+    use chrono::TimeDelta;
+
     use super::*;
+
+    fn bucket(calls: f64, cost: f64, seconds: i64) -> Bucket {
+        let filled_at = DateTime::UNIX_EPOCH;
+        Bucket { calls, filled_at, cost, suspended_until: None, now: filled_at + TimeDelta::seconds(seconds) }
+    }
+
+    fn questions(bucket: &Bucket, per_minute: u32, whom: For) -> i64 {
+        of(bucket, per_minute, whom).questions
+    }
 
     #[test]
     fn a_minute_gives_what_is_allowed_in_a_minute() {
-        let mut budgets = Budgets::default();
-        let start = Duration::from_secs(100);
-        assert_eq!(budgets.take("a", 20, 50, start), 20);
-        assert_eq!(budgets.take("a", 20, 50, start), 0);
-        assert_eq!(budgets.take("a", 20, 50, start + Duration::from_secs(30)), 10);
-        budgets.give_back("a", 4);
-        assert_eq!(budgets.take("a", 20, 50, start + Duration::from_secs(30)), 4);
+        assert_eq!(questions(&bucket(20.0, 1.0, 0), 20, For::Doubt), 20);
+        assert_eq!(questions(&bucket(0.0, 1.0, 30), 20, For::Doubt), 10);
+        assert_eq!(questions(&bucket(0.0, 1.0, 86_400), 20, For::Doubt), 20);
+        assert_eq!(questions(&bucket(0.0, 5.0, 60), 20, For::Doubt), 4);
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_gives_nothing() {
+        assert_eq!(questions(&bucket(3.0, 1.0, -500), 20, For::Doubt), 3);
+    }
+
+    #[test]
+    fn what_takes_more_than_a_minute_is_asked_when_the_bucket_is_full_and_paid_for_afterwards() {
+        assert_eq!(questions(&bucket(19.0, 100.0, 0), 20, For::Doubt), 0);
+        assert_eq!(questions(&bucket(20.0, 100.0, 0), 20, For::Doubt), 1);
+        assert_eq!(questions(&bucket(-80.0, 100.0, 240), 20, For::Doubt), 0);
+        assert_eq!(questions(&bucket(-80.0, 100.0, 300), 20, For::Doubt), 1);
+    }
+
+    #[test]
+    fn audits_leave_half_a_minute_to_doubts() {
+        assert_eq!(questions(&bucket(20.0, 1.0, 0), 20, For::Audit), 10);
+        assert_eq!(questions(&bucket(10.0, 1.0, 0), 20, For::Audit), 0);
+        assert_eq!(questions(&bucket(20.0, 100.0, 0), 20, For::Audit), 1);
+        assert_eq!(questions(&bucket(1.0, 1.0, 0), 1, For::Audit), 1);
+    }
+
+    #[test]
+    fn while_it_is_suspended_nothing_is_asked() {
+        let mut bucket = bucket(20.0, 1.0, 0);
+        bucket.suspended_until = Some(bucket.now + TimeDelta::seconds(1));
+        assert_eq!(questions(&bucket, 20, For::Doubt), 0);
+        bucket.suspended_until = Some(bucket.now);
+        assert_eq!(questions(&bucket, 20, For::Doubt), 20);
     }
 }

@@ -3,66 +3,60 @@
 //! Questions are leased like sends, so that two daemons do not ask the same; an expired lease is taken over, since asking
 //! harms nobody. Every answer is a journal row; only the fold moves the intent.
 
-mod budget;
-mod question;
+pub(super) mod budget;
+pub mod lag;
+pub(super) mod question;
 mod replay;
+pub(super) mod round;
+pub(super) mod under_way;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     sync::Arc,
     time::Duration,
 };
 
 use chrono::{DateTime, Utc};
-use tokio::task::{self, JoinError, JoinSet};
+use serde_json::Value;
 use uuid::Uuid;
 
-use self::{budget::Budgets, replay::Replay};
+use self::{
+    budget::{Allowance, For},
+    question::About,
+    replay::Replay,
+    round::{Round, Subject, Target},
+    under_way::{LEASE, UnderWay},
+};
 use super::{
+    auditor::report_orphans,
     dispatcher::Sending,
     fleet::Asked,
     folding::{Case, Cause, LookUpTold, Moved, after, settle},
     runner::{Progress, Step},
 };
 use crate::{
-    domain::{
-        absence::{self, Judged},
-        backoff,
-        evidence::Verdict,
-        question::{Answer, Question},
-        state::State,
-    },
+    domain::{absence::Judged, backoff, evidence::Verdict, state::State},
     failpoint::failpoint,
-    look_up::LookUp,
     store::{self, error::StoreError, journal::Entry},
     telemetry::metrics::Metrics,
 };
 
-/// Questions under way at the same time.
+/// Questions under way at the same time, where each intent is asked about by itself.
 const AT_ONCE: i64 = 16;
+/// Intents of one listing. Bounds what a flood holds in memory.
+const CHUNK: i64 = 1000;
 /// Until a replay that had no slot, or must not be sent now, is tried again.
 const LATER: Duration = Duration::from_secs(30);
-/// How long a question may take before another daemon may ask it. The reaper frees those of dead workers earlier.
-const QUESTION_LEASE: Duration = Duration::from_secs(120);
 /// Until the same question is put again after an answer that could not be written.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
-
-/// How long a step waits for its questions. Slower ones go on beside the next steps: a downstream that answers late, or never,
-/// must not hold up what is asked of the others.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The loop.
 pub struct Reconciler {
     asker: Arc<Asker>,
-    budgets: Budgets,
-    /// Questions under way; the map says what each of them is about.
-    asking: JoinSet<Result<(), StoreError>>,
-    about: HashMap<task::Id, (String, Uuid)>,
-    /// Leased by us, and nothing came of it.
-    unconcluded: Vec<Uuid>,
+    under_way: UnderWay,
 }
 
-/// Puts one question and writes what it proves.
+/// Puts questions and writes what they prove.
 struct Asker {
     sending: Sending,
 }
@@ -74,6 +68,8 @@ struct Doubt {
     /// The attempt that is asked about.
     number: i32,
     generation: String,
+    /// The reference as it travelled.
+    spelled: Option<String>,
 }
 
 impl Doubt {
@@ -86,79 +82,92 @@ impl Doubt {
 impl Reconciler {
     /// A reconciler; it sends replays through the same parts as the dispatcher.
     pub fn new(sending: Sending) -> Self {
-        Self {
-            asker: Arc::new(Asker { sending }),
-            budgets: Budgets::default(),
-            asking: JoinSet::new(),
-            about: HashMap::new(),
-            unconcluded: Vec::new(),
-        }
-    }
-
-    fn begin(&mut self, name: &str, intent_id: Uuid) -> task::Id {
-        let asker = Arc::clone(&self.asker);
-        // When its lease is over another daemon may ask it, so nobody waits for it any longer.
-        let begun = self.asking.spawn(async move {
-            tokio::time::timeout(QUESTION_LEASE, asker.ask(intent_id)).await.unwrap_or_else(|_elapsed| {
-                tracing::warn!(intent.id = %intent_id, "a question took longer than its lease");
-                Err(StoreError::Moved { what: "the question", row: intent_id })
-            })
-        });
-        self.about.insert(begun.id(), (name.to_owned(), intent_id));
-        begun.id()
-    }
-
-    /// Takes note of one that has ended, and returns which it was.
-    fn ended(&mut self, ended: Result<(task::Id, Result<(), StoreError>), JoinError>) -> task::Id {
-        let (id, result) = match ended {
-            Ok((id, result)) => (id, result.map_err(Some)),
-            Err(broken) => {
-                tracing::error!(error = %broken, "a question broke off");
-                (broken.id(), Err(None))
-            }
-        };
-        let Some((_, intent_id)) = self.about.remove(&id) else { return id };
-        let Err(error) = result else { return id };
-        self.unconcluded.push(intent_id);
-        match error {
-            // Somebody moved it meanwhile.
-            Some(error) if error.is_transient() => {
-                tracing::debug!(intent.id = %intent_id, %error, "question not concluded");
-            }
-            Some(error) => {
-                tracing::warn!(intent.id = %intent_id, %error, "question not concluded; it will be asked again");
-            }
-            None => {}
-        }
-        id
+        Self { asker: Arc::new(Asker { sending }), under_way: UnderWay::default() }
     }
 
     /// Waits until no question is under way any more.
     pub async fn finish(&mut self) {
-        while let Some(ended) = self.asking.join_next_with_id().await {
-            self.ended(ended);
-        }
+        self.under_way.finish().await;
     }
 
-    /// Waits for these, but not for ever.
-    async fn wait_for(&mut self, mut begun: HashSet<task::Id>) {
-        let enough = tokio::time::sleep(PATIENCE);
-        tokio::pin!(enough);
-        while !begun.is_empty() {
-            let ended = tokio::select! {
-                ended = self.asking.join_next_with_id() => ended,
-                () = &mut enough => None,
-            };
-            let Some(ended) = ended else { return };
-            begun.remove(&self.ended(ended));
+    /// Leases what may be asked of one destination now and begins to ask.
+    async fn lease(&mut self, name: &str) -> Result<Vec<tokio::task::Id>, StoreError> {
+        let Sending { pool, clock, fleet, worker, metrics, .. } = self.asker.sending.clone();
+        let at = clock.sql_now();
+        let served = fleet.get(name);
+        let lists = served.and_then(|s| s.look_up.as_ref()).is_some_and(|l| l.abilities().lists);
+        // One listing at a time keeps a flood flat; the next one is put as soon as it is written.
+        let (most, chunk) = if lists { (1, CHUNK) } else { (AT_ONCE, 1) };
+        let free = most - self.under_way.of(name);
+        if free <= 0 {
+            return Ok(Vec::new());
         }
+        let mut tx = pool.begin().await?;
+        let Some(allowed) = Allowance::lock(&mut tx, name, served.map(|s| &**s), For::Doubt, at).await? else {
+            return Ok(Vec::new());
+        };
+        let wanted = free.min(allowed.questions) * chunk;
+        let mut left = Vec::new();
+        if wanted > 0 {
+            left = store::queue::claim_questions(&mut tx, name, wanted, LEASE.as_secs_f64(), worker, at).await?;
+        }
+        if left.is_empty() {
+            metrics.asking(name, allowed.calls, allowed.suspended);
+            return Ok(Vec::new());
+        }
+        let size = usize::try_from(chunk).unwrap_or(1);
+        let calls = allowed.spend(&mut tx, name, left.len().div_ceil(size)).await?;
+        tx.commit().await?;
+        metrics.asking(name, calls, allowed.suspended);
+        let mut begun = Vec::new();
+        for intents in left.chunks(size) {
+            let (asker, of, ids) = (Arc::clone(&self.asker), name.to_owned(), intents.to_vec());
+            let asking = async move { asker.ask_all(&of, ids, allowed.cost).await };
+            begun.push(self.under_way.begin(name, intents.to_vec(), asking));
+        }
+        Ok(begun)
     }
 }
 
 impl Asker {
+    /// Asks about these by the strongest means and writes what that proves. Gives those about which nothing was concluded.
+    async fn ask_all(&self, name: &str, intents: Vec<Uuid>, charged: f64) -> Vec<Uuid> {
+        let mut left = Vec::new();
+        let mut by_generation: BTreeMap<String, Vec<Doubt>> = BTreeMap::new();
+        for intent_id in intents {
+            match self.means(intent_id).await {
+                Ok(Some(doubt)) => by_generation.entry(doubt.generation.clone()).or_default().push(doubt),
+                Ok(None) => {}
+                Err(error) => left.extend(unconcluded(intent_id, &error)),
+            }
+        }
+        // What was charged goes to the first question; every other one pays for itself.
+        let mut charged = charged;
+        for (generation, doubts) in by_generation {
+            let ids: Vec<Uuid> = doubts.iter().map(|doubt| doubt.case.intent.id).collect();
+            match self.look_up_all(name, &generation, doubts, &mut charged).await {
+                Ok(these) => left.extend(these),
+                Err(error) => left.extend(ids.into_iter().flat_map(|id| unconcluded(id, &error))),
+            }
+        }
+        if charged > 0.0
+            && let Err(error) = self.pay_back(name, charged).await
+        {
+            tracing::debug!(destination = %name, %error, "calls that were not made stay charged");
+        }
+        left
+    }
+
+    async fn pay_back(&self, name: &str, charged: f64) -> Result<(), StoreError> {
+        let mut conn = self.sending.pool.acquire().await?;
+        store::asking::settle(&mut conn, name, charged, 0.0).await
+    }
+
     async fn read(&self, intent_id: Uuid) -> Result<Option<Doubt>, StoreError> {
         let mut tx = self.sending.pool.begin().await?;
-        let Some(case) = Case::lock(&mut tx, intent_id, self.sending.clock.sql_now()).await? else { return Ok(None) };
+        let Some(mut case) = Case::lock(&mut tx, intent_id, self.sending.clock.sql_now()).await? else {
+            return Ok(None);
+        };
         let policy = self.sending.fleet.policy(&case.intent.destination);
         let folded = case.fold(&policy);
         if !matches!(case.intent.state, State::Unknown | State::Abandoned) || folded.state != case.intent.state {
@@ -169,11 +178,16 @@ impl Asker {
             moved.count(&self.sending.metrics, Reconciler::NAME);
             return Ok(None);
         }
+        let spelled = store::intents::given_reference(&mut tx, intent_id).await?;
         tx.commit().await?;
+        // Many are held at a time, and nobody computes an old verdict again here.
+        for (_, told) in &mut case.look_ups {
+            told.record = Value::Null;
+        }
         let number = folded.doubtful.first().copied().or_else(|| case.attempts.last().map(|a| a.attempt.number));
         Ok(number.and_then(|number| {
             let generation = case.attempt(number)?.generation.clone();
-            Some(Doubt { case, number, generation })
+            Some(Doubt { case, number, generation, spelled })
         }))
     }
 
@@ -181,26 +195,36 @@ impl Asker {
         format!("reconciler@{}", self.sending.worker)
     }
 
-    /// Asks about one intent by the strongest means and writes what that proves.
-    async fn ask(&self, intent_id: Uuid) -> Result<(), StoreError> {
-        let Some(doubt) = self.read(intent_id).await? else { return Ok(()) };
+    /// Replays where that is possible, ends what can never be asked; gives what must be looked up.
+    async fn means(&self, intent_id: Uuid) -> Result<Option<Doubt>, StoreError> {
+        let Some(doubt) = self.read(intent_id).await? else { return Ok(None) };
         let name = doubt.case.intent.destination.clone();
         let asked = self.sending.fleet.generation(&self.sending.pool, &name, &doubt.generation).await?;
         let Some(Asked { config, look_up }) = asked else {
-            return self.ended(doubt, "its generation of the destination is not known any more").await;
+            self.ended(doubt, "its generation of the destination is not known any more").await?;
+            return Ok(None);
         };
         if doubt.case.intent.state == State::Unknown {
             match replay::start(&self.sending, &doubt, &config).await? {
-                Replay::Started | Replay::Moved => return Ok(()),
+                Replay::Started | Replay::Moved => return Ok(None),
                 // Asking needs no slot and no leave to send; where it is not possible, the replay is only late.
-                Replay::NotNow if !matches!(look_up, Ok(Some(_))) => return self.postpone(&doubt).await,
+                Replay::NotNow if !matches!(look_up, Ok(Some(_))) => {
+                    self.postpone(&doubt).await?;
+                    return Ok(None);
+                }
                 Replay::NotNow | Replay::NotPossible => {}
             }
         }
         match look_up {
-            Err(why) => self.ended(doubt, &format!("its generation of the destination cannot be asked: {why}")).await,
-            Ok(None) => self.ended(doubt, "the destination cannot be asked").await,
-            Ok(Some(look_up)) => self.look_up(doubt, &config, &*look_up).await,
+            Err(why) => {
+                self.ended(doubt, &format!("its generation of the destination cannot be asked: {why}")).await?;
+                Ok(None)
+            }
+            Ok(None) => {
+                self.ended(doubt, "the destination cannot be asked").await?;
+                Ok(None)
+            }
+            Ok(Some(_)) => Ok(Some(doubt)),
         }
     }
 
@@ -242,45 +266,53 @@ impl Asker {
         Ok(())
     }
 
-    async fn look_up(
+    /// One listing for all of them, or a question for each where the generation does not list.
+    async fn look_up_all(
         &self,
-        doubt: Doubt,
-        config: &crate::config::destination::Destination,
-        look_up: &dyn LookUp,
-    ) -> Result<(), StoreError> {
-        let Some(rules) = question::rules(config, look_up) else {
-            return self.ended(doubt, "the destination cannot be asked").await;
-        };
-        let question = question::build(&self.sending.pool, &doubt, &rules).await?;
-        let answer = look_up.ask(&question).await.printable();
-        failpoint!("reconcile-after-look-up");
-        self.conclude(doubt, rules, question, answer).await
+        name: &str,
+        generation: &str,
+        doubts: Vec<Doubt>,
+        charged: &mut f64,
+    ) -> Result<Vec<Uuid>, StoreError> {
+        let asked = self.sending.fleet.generation(&self.sending.pool, name, generation).await?;
+        let Some(Asked { config, look_up: Ok(Some(look_up)) }) = asked else { return Ok(Vec::new()) };
+        let size = if look_up.abilities().lists { doubts.len().max(1) } else { 1 };
+        let mut left = Vec::new();
+        let mut doubts = doubts.into_iter().peekable();
+        while doubts.peek().is_some() {
+            let group: Vec<Doubt> = doubts.by_ref().take(size).collect();
+            let subjects: Vec<Subject> = group.iter().map(question::subject).collect();
+            let (sending, charged) = (&self.sending, std::mem::take(charged));
+            let target = Target { sending, name, generation, config: &config, look_up: &*look_up, charged };
+            let round = Round::ask(&target, &subjects).await?;
+            failpoint!("reconcile-after-look-up");
+            for (at, doubt) in group.into_iter().enumerate() {
+                let intent_id = doubt.case.intent.id;
+                let done = match &round {
+                    Some(round) => self.conclude(doubt, round, at).await,
+                    None => self.ended(doubt, "the destination cannot be asked").await,
+                };
+                left.extend(done.err().into_iter().flat_map(|error| unconcluded(intent_id, &error)));
+            }
+        }
+        Ok(left)
     }
 
     /// Judges the answer under the lock of the row and lets the fold do the rest.
-    async fn conclude(
-        &self,
-        doubt: Doubt,
-        rules: absence::Rules,
-        question: Question,
-        answer: Answer,
-    ) -> Result<(), StoreError> {
+    async fn conclude(&self, doubt: Doubt, round: &Round, index: usize) -> Result<(), StoreError> {
         let at = self.sending.clock.sql_now();
         let mut tx = self.sending.pool.begin().await?;
         store::durable(&mut tx).await?;
         let Some(case) = Case::lock(&mut tx, doubt.case.intent.id, at).await? else { return Ok(()) };
-        let pages = answer.pages;
-        let asked_at = question.now;
-        let judged = question::judge(&mut tx, &case, &doubt, rules, question, answer).await?;
-        let told = LookUpTold {
-            verdict: judged.verdict.clone(),
-            asked_at,
-            generation: doubt.generation.clone(),
-            nothing: judged.as_earlier().nothing,
-            error: judged.as_earlier().error,
-            record: judged.record.clone(),
-        };
+        let asked_at = round.asked_at();
+        let about = About::doubt(&case, &doubt);
+        let (question, answer) = round.part(index);
+        let seen = answer.seen.first().cloned();
+        let judged = question::judge(&mut tx, &case, about, round, (question, answer)).await?;
         let attempt = attributed(&case, doubt.number, asked_at, &judged);
+        if matches!(judged.verdict, Verdict::Found { .. } | Verdict::Duplicate { .. }) {
+            report_orphans(&mut tx, &case, seen.as_ref()).await?;
+        }
         let actor = self.actor();
         let entry = Entry {
             intent_id: Some(case.intent.id),
@@ -288,7 +320,7 @@ impl Asker {
             kind: "look_up",
             attempt: Some(attempt),
             actor: &actor,
-            data: serde_json::to_value(&told).unwrap_or_default(),
+            data: told(round, &doubt.generation, &judged),
         };
         store::journal::append(&mut tx, &entry).await?;
         let Some(case) = Case::lock(&mut tx, case.intent.id, at).await? else { return Ok(()) };
@@ -296,7 +328,7 @@ impl Asker {
         failpoint!("reconcile-before-commit");
         tx.commit().await?;
         moved.count(&self.sending.metrics, Reconciler::NAME);
-        tell(&self.sending.metrics, &case, attempt, &judged, pages, &moved);
+        tell(&self.sending.metrics, &case, attempt, &judged, round.pages(), &moved);
         Ok(())
     }
 
@@ -338,40 +370,53 @@ impl Step for Reconciler {
     const NAME: &'static str = "reconciler";
 
     async fn step(&mut self) -> Result<Progress, StoreError> {
-        while let Some(ended) = self.asking.try_join_next_with_id() {
-            self.ended(ended);
-        }
-        let Sending { pool, clock, fleet, worker, .. } = self.asker.sending.clone();
+        let Sending { pool, clock, worker, .. } = self.asker.sending.clone();
         let at = clock.sql_now();
+        let left = self.under_way.take_unconcluded();
         let mut conn = pool.acquire().await?;
-        if !self.unconcluded.is_empty() {
-            let again = AGAIN_AFTER.as_secs_f64();
-            store::queue::put_off_questions(&mut conn, &self.unconcluded, worker, again, at).await?;
-            self.unconcluded.clear();
+        if !left.is_empty()
+            && let Err(error) =
+                store::queue::put_off_questions(&mut conn, &left, worker, AGAIN_AFTER.as_secs_f64(), at).await
+        {
+            self.under_way.unconcluded(left);
+            return Err(error);
         }
         let names = store::generations::with_questions_due(&mut conn, at).await?;
+        drop(conn);
         let mut begun = HashSet::new();
         for name in names {
-            let under_way = self.about.values().filter(|(of, _)| *of == name).count();
-            let free = AT_ONCE - i64::try_from(under_way).unwrap_or(AT_ONCE);
-            if free <= 0 {
-                continue;
-            }
-            let per_minute = fleet.get(&name).and_then(|s| s.config.look_up.as_ref()).map_or(60, |l| l.per_minute);
-            let allowed = self.budgets.take(&name, per_minute, free, clock.boot());
-            if allowed == 0 {
-                continue;
-            }
-            let lease = QUESTION_LEASE.as_secs_f64();
-            let claimed = store::queue::claim_questions(&mut conn, &name, allowed, lease, worker, at).await?;
-            self.budgets.give_back(&name, allowed - i64::try_from(claimed.len()).unwrap_or(0));
-            begun.extend(claimed.iter().map(|question| self.begin(&name, question.intent_id)));
+            begun.extend(self.lease(&name).await?);
         }
-        drop(conn);
         let worked = begun.len();
-        self.wait_for(begun).await;
+        self.under_way.wait_for(begun).await;
         Ok(if worked == 0 { Progress::Idle } else { Progress::Worked(worked) })
     }
+}
+
+/// An answer as the journal keeps it.
+pub(in crate::engine) fn told(round: &Round, generation: &str, judged: &Judged) -> Value {
+    let (kept, record) = round.told(judged.record.clone());
+    let told = LookUpTold {
+        verdict: judged.verdict.clone(),
+        asked_at: round.asked_at(),
+        generation: generation.to_owned(),
+        round: kept,
+        nothing: judged.as_earlier().nothing,
+        error: judged.as_earlier().error,
+        record,
+    };
+    serde_json::to_value(&told).unwrap_or_default()
+}
+
+/// It will be asked again.
+fn unconcluded(intent_id: Uuid, error: &StoreError) -> Option<Uuid> {
+    if error.is_transient() {
+        // Somebody moved it meanwhile.
+        tracing::debug!(intent.id = %intent_id, %error, "question not concluded");
+    } else {
+        tracing::warn!(intent.id = %intent_id, %error, "question not concluded; it will be asked again");
+    }
+    Some(intent_id)
 }
 
 /// Which attempt a verdict speaks about. A hit without an attempt mark, asked for after a later send began, may be that
@@ -390,7 +435,7 @@ fn attributed(case: &Case, number: i32, asked_at: DateTime<Utc>, judged: &Judged
 }
 
 /// A verdict in words for a person.
-fn words(verdict: &Verdict) -> String {
+pub(in crate::engine) fn words(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Found { weak: false, .. } => "found by key".to_owned(),
         Verdict::Found { weak: true, .. } => "found by reference (weak: the downstream shows no key)".to_owned(),

@@ -1,19 +1,28 @@
-//! Puts a question together: the subject, its witnesses, an impossible name; and what the judge must know beside the answer.
+//! Puts a question together: the subjects, their witnesses, an impossible name; and what the judge must know beside the answer.
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use rand::RngExt;
-use sqlx::{PgConnection, PgPool};
+use sqlx::PgConnection;
+use uuid::Uuid;
 
-use super::Doubt;
+use super::{
+    Doubt,
+    round::{Round, Subject},
+};
 use crate::{
     config::destination::{AbsentByLag, Destination, Visibility},
     domain::{
         absence::{self, Doubtful, EarlierAnswer, Judged, Known, Rules},
         question::{Answer, Probe, Question, Role},
     },
-    engine::folding::{Case, after},
+    engine::{folding::Case, placement::closure_of},
     look_up::LookUp,
-    store::{self, error::StoreError, witnesses::Witness},
+    store::{
+        self,
+        error::StoreError,
+        intents::Intent,
+        witnesses::{Around, Witness},
+    },
 };
 
 /// More namesakes than this cannot be told apart in one answer.
@@ -35,49 +44,81 @@ pub(super) fn rules(config: &Destination, look_up: &dyn LookUp) -> Option<Rules>
     })
 }
 
-/// The subject first, then the controls that the ledger can offer.
-pub(super) async fn build(pool: &PgPool, doubt: &Doubt, rules: &Rules) -> Result<Question, StoreError> {
+/// What is looked for about an attempt in doubt.
+pub(super) fn subject(doubt: &Doubt) -> Subject {
     let intent = &doubt.case.intent;
     let attempt = doubt.case.attempt(doubt.number);
     let started = attempt.map_or(intent.now, |a| a.claimed_at);
     let closure = attempt.map_or(intent.now, closure_of);
-    let mut probes = vec![Probe {
+    let probe = probe_of(intent, doubt.spelled.clone(), started, closure);
+    Subject { intent_id: intent.id, probe, now: intent.now }
+}
+
+/// What is looked for about an intent that was sent between these times.
+pub(in crate::engine) fn probe_of(
+    intent: &Intent,
+    spelled: Option<String>,
+    sent_from: DateTime<Utc>,
+    sent_until: DateTime<Utc>,
+) -> Probe {
+    Probe {
         role: Role::Subject,
         key: intent.key.clone().unwrap_or_default(),
         reference: intent.reference.clone(),
+        spelled,
         occurrence: intent.occurrence,
         recipient: intent.recipient.clone(),
-        sent_from: started,
-        sent_until: closure,
-    }];
-    let mut conn = pool.acquire().await?;
-    let since = after(intent.now, std::time::Duration::ZERO)
-        - TimeDelta::from_std(rules.horizon).unwrap_or(TimeDelta::days(3650));
-    let (name, generation) = (&intent.destination, &doubt.generation);
-    let elder = store::witnesses::elder(&mut conn, name, generation, started, since, None).await?;
-    let younger = store::witnesses::younger(&mut conn, name, generation, closure, None).await?;
-    drop(conn);
-    probes.extend(elder.map(|w| witness(Role::Elder, w)));
-    probes.extend(younger.map(|w| witness(Role::Younger, w)));
-    probes.push(Probe {
-        role: Role::Impossible,
-        key: alike(&probes[0].key),
-        reference: alike(&intent.reference),
-        ..probes[0].clone()
-    });
-    Ok(Question { probes, now: intent.now })
+        sent_from,
+        sent_until,
+    }
 }
 
-/// From when no byte of an attempt can leave any more.
-fn closure_of(attempt: &store::attempts::AttemptRow) -> chrono::DateTime<chrono::Utc> {
-    attempt.closure_at.unwrap_or(attempt.lease_until).max(attempt.lease_until)
+/// The controls that the ledger can offer for all of these at once, and a name that cannot exist.
+pub(super) async fn controls(
+    conn: &mut PgConnection,
+    name: &str,
+    generation: &str,
+    subjects: &[Subject],
+    rules: &Rules,
+    now: DateTime<Utc>,
+) -> Result<Vec<Probe>, StoreError> {
+    let starts = || subjects.iter().map(|subject| subject.probe.sent_from);
+    let ends = || subjects.iter().map(|subject| subject.probe.sent_until);
+    let lag = TimeDelta::from_std(rules.lag).unwrap_or(TimeDelta::days(3650));
+    let visible = now.checked_sub_signed(lag).unwrap_or(DateTime::<Utc>::MIN_UTC);
+    let ripe = ends().filter(|end| *end <= visible).max();
+    let ids: Vec<Uuid> = subjects.iter().map(|subject| subject.intent_id).collect();
+    let around = Around {
+        first: starts().min().unwrap_or(now),
+        last: ripe.or(ends().max()).unwrap_or(now),
+        first_closure: ends().min().unwrap_or(now),
+        last_start: starts().max().unwrap_or(now),
+        visible,
+        since: now - TimeDelta::from_std(rules.horizon).unwrap_or(TimeDelta::days(3650)),
+        but: &ids,
+    };
+    let (elder, younger) = store::witnesses::around(conn, name, generation, &around).await?;
+    let mut controls: Vec<Probe> = elder.map(|w| witness(Role::Elder, w)).into_iter().collect();
+    controls.extend(younger.map(|w| witness(Role::Younger, w)));
+    controls.extend(subjects.first().map(|Subject { probe, .. }| {
+        let made_up = alike(probe.spelled.as_ref().unwrap_or(&probe.reference));
+        Probe {
+            role: Role::Impossible,
+            key: alike(&probe.key),
+            reference: made_up.to_ascii_lowercase(),
+            spelled: probe.spelled.as_ref().map(|_| made_up),
+            ..probe.clone()
+        }
+    }));
+    Ok(controls)
 }
 
 fn witness(role: Role, w: Witness) -> Probe {
     Probe {
         role,
         key: w.key,
-        reference: w.reference,
+        reference: w.reference.to_ascii_lowercase(),
+        spelled: Some(w.reference),
         occurrence: w.occurrence,
         recipient: w.recipient,
         sent_from: w.started_at,
@@ -95,8 +136,10 @@ fn alike(name: &str) -> String {
                 char::from_digit(rng.random_range(0..16), 16).unwrap_or('0')
             } else if c.is_ascii_digit() {
                 char::from_digit(rng.random_range(0..10), 10).unwrap_or('0')
-            } else if c.is_ascii_alphabetic() {
+            } else if c.is_ascii_lowercase() {
                 char::from(rng.random_range(b'a'..=b'z'))
+            } else if c.is_ascii_uppercase() {
+                char::from(rng.random_range(b'A'..=b'Z'))
             } else {
                 c
             }
@@ -104,19 +147,55 @@ fn alike(name: &str) -> String {
         .collect()
 }
 
+/// What a question was about, beside the intent.
+pub(in crate::engine) struct About {
+    /// The attempt that the verdict speaks about.
+    pub number: i32,
+    /// The generation that was asked.
+    pub generation: String,
+    /// Start of the attempt.
+    pub started_at: DateTime<Utc>,
+    /// From when no byte of it could leave any more.
+    pub closure_at: DateTime<Utc>,
+    /// Earlier answers about it, newest last.
+    pub earlier: Vec<EarlierAnswer>,
+    /// A measured lag that is too long suspends absence.
+    pub heeds_lag: bool,
+}
+
+impl About {
+    /// An attempt in doubt, with the answers that the journal has.
+    pub(super) fn doubt(case: &Case, doubt: &Doubt) -> Self {
+        let attempt = case.attempt(doubt.number);
+        Self {
+            number: doubt.number,
+            generation: doubt.generation.clone(),
+            started_at: attempt.map_or(case.intent.now, |a| a.claimed_at),
+            closure_at: attempt.map_or(case.intent.now, closure_of),
+            earlier: case
+                .look_ups
+                .iter()
+                .filter(|(number, told)| *number == doubt.number && told.generation == doubt.generation)
+                .map(|(_, told)| EarlierAnswer { at: told.asked_at, nothing: told.nothing, error: told.error })
+                .collect(),
+            heeds_lag: true,
+        }
+    }
+}
+
 /// Judges an answer with everything that the ledger knows about the names in it.
-pub(super) async fn judge(
+pub(in crate::engine) async fn judge(
     conn: &mut PgConnection,
     case: &Case,
-    doubt: &Doubt,
-    rules: Rules,
-    question: Question,
-    answer: Answer,
+    about: About,
+    round: &Round,
+    (question, answer): (Question, Answer),
 ) -> Result<Judged, StoreError> {
     let intent = &case.intent;
     let namesakes = store::intents::namesakes(conn, &intent.reference, NAMESAKES).await?;
     let suspended = (i64::try_from(namesakes.len()).unwrap_or(i64::MAX) >= NAMESAKES)
-        .then(|| format!("more than {NAMESAKES} intents carry this reference"));
+        .then(|| format!("more than {NAMESAKES} intents carry this reference"))
+        .or_else(|| round.suspended.clone().filter(|_| about.heeds_lag));
     let known = namesakes
         .into_iter()
         .map(|n| Known {
@@ -133,30 +212,24 @@ pub(super) async fn judge(
             sent_attempts: u32::try_from(n.possible).unwrap_or(0),
         })
         .collect();
-    let earlier = case
-        .look_ups
-        .iter()
-        .filter(|(number, told)| *number == doubt.number && told.generation == doubt.generation)
-        .map(|(_, told)| EarlierAnswer { at: told.asked_at, nothing: told.nothing, error: told.error })
-        .collect();
-    let attempt = case.attempt(doubt.number);
+    let attempt = case.attempt(about.number);
     let doubtful = Doubtful {
-        attempt: doubt.number,
-        token: attempt.map_or_else(uuid::Uuid::nil, |a| a.token),
-        generation: doubt.generation.clone(),
-        started_at: attempt.map_or(intent.now, |a| a.claimed_at),
-        closure_at: attempt.map_or(intent.now, closure_of),
+        attempt: about.number,
+        token: attempt.map_or_else(Uuid::nil, |a| a.token),
+        generation: about.generation.clone(),
+        started_at: about.started_at,
+        closure_at: about.closure_at,
         account: attempt.and_then(|a| a.ended.as_ref()).and_then(|e| e.report.account.clone()),
     };
     let judged = absence::Case {
-        rules,
+        rules: round.rules.clone(),
         doubtful,
         question,
         answer,
-        earlier,
+        earlier: about.earlier,
         known,
         // Each question brings a known and an impossible name of its own; a failed test by hand weighs more.
-        self_test_fresh: !store::generations::test_failed(conn, &intent.destination, &doubt.generation).await?,
+        self_test_fresh: !store::generations::test_failed(conn, &intent.destination, &about.generation).await?,
         suspended,
         now: intent.now,
     }

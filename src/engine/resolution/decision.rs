@@ -302,6 +302,7 @@ impl HumanDecision {
             Follows::Question => {
                 let mut cause = Cause::of(call.actor);
                 cause.ask_at = Some(case.intent.now);
+                cause.urgent = true;
                 settle(conn, &case, policy, &cause).await?;
             }
             Follows::Later(wish, reason) => {

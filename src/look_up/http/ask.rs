@@ -10,68 +10,67 @@ use super::{
     settings::Per,
 };
 use crate::{
-    domain::question::{Answer, Probe, Question, Role, Seen},
-    look_up::template::Values,
+    domain::question::{AccountSeen, Answer, Probe, Question, Role, Seen},
+    look_up::{several, template::Values},
 };
 
 impl Http {
     pub(super) async fn answer(&self, question: &Question) -> Answer {
+        match self.plan.per {
+            Per::Window => self.answer_window(question).await,
+            Per::Key => self.answer_each(question).await,
+        }
+    }
+
+    /// One listing for the probes of all questions; each answer says the same about it.
+    pub(super) async fn answer_many(&self, questions: &[Question]) -> Vec<Answer> {
+        match self.plan.per {
+            Per::Window => {
+                let Some(whole) = several::whole(questions) else { return Vec::new() };
+                several::apart(&self.answer_window(&whole).await, questions)
+            }
+            Per::Key => {
+                let mut answers = Vec::with_capacity(questions.len());
+                for question in questions {
+                    answers.push(self.answer_each(question).await);
+                }
+                answers
+            }
+        }
+    }
+
+    async fn answer_window(&self, question: &Question) -> Answer {
         let end = request::end(self.plan.within);
         let mut evidence = Evidence::default();
         let (account, flaw) = self.account(end).await;
-        let (mut seen, query) = match self.plan.per {
-            Per::Window => self.ask_window(question, end, &mut evidence).await,
-            Per::Key => self.ask_each(question, end, &mut evidence).await,
-        };
-        if let Some(flaw) = flaw {
-            for each in &mut seen {
-                if *each == Seen::Nothing {
-                    *each = Seen::CannotTell { why: flaw.clone() };
-                }
-            }
-        }
-        Answer {
-            seen,
-            same_answer: self.plan.per == Per::Window,
-            account,
-            pages: evidence.pages,
-            digest: evidence.digest(),
-            query,
-        }
-    }
-
-    async fn ask_window(&self, question: &Question, end: Instant, evidence: &mut Evidence) -> (Vec<Seen>, String) {
         let from = question.probes.iter().map(|probe| probe.sent_from).min().unwrap_or(question.now);
         let until = question.probes.iter().map(|probe| probe.sent_until).max().unwrap_or(question.now);
         let values = self.values(None, from, until.max(question.now));
-        let reading = self.read(&values, end, evidence).await;
+        let reading = self.read(&values, end, &mut evidence).await;
         let seen = question.probes.iter().map(|probe| self.seen(&reading, probe)).collect();
-        (seen, request::evidence(&self.plan, &values))
+        concluded(seen, true, (account, flaw), evidence, request::evidence(&self.plan, &values))
+    }
+
+    async fn answer_each(&self, question: &Question) -> Answer {
+        let end = request::end(self.plan.within);
+        let mut evidence = Evidence::default();
+        let account = self.account(end).await;
+        let (seen, query) = self.ask_each(question, end, &mut evidence).await;
+        concluded(seen, false, account, evidence, query)
     }
 
     async fn ask_each(&self, question: &Question, end: Instant, evidence: &mut Evidence) -> (Vec<Seen>, String) {
-        let mut seen: Vec<Option<Seen>> = vec![None; question.probes.len()];
-        let mut order: Vec<usize> = (0..question.probes.len()).collect();
-        order.sort_by_key(|at| place(question.probes[*at].role));
-        for at in order {
-            seen[at] = Some(self.ask_one(question, &question.probes[at], end, evidence).await);
+        let mut seen = vec![Seen::CannotTell { why: "not asked".to_owned() }; question.probes.len()];
+        for at in several::order(question) {
+            seen[at] = self.ask_one(question, &question.probes[at], end, evidence).await;
         }
-        let has = |role: Role| question.probes.iter().position(|probe| probe.role == role);
-        if let (Some(elder), None) = (has(Role::Elder), has(Role::Younger))
-            && matches!(seen[elder], Some(Seen::Hits { .. }))
-        {
+        if let Some(elder) = several::elder_again(question, &seen) {
             let again = self.ask_one(question, &question.probes[elder], end, evidence).await;
-            if !matches!(again, Seen::Hits { .. }) {
-                seen[elder] = Some(Seen::CannotTell { why: "visible before the question, not after it".to_owned() });
-            }
+            seen[elder] = several::after_the_subject(seen[elder].clone(), &again);
         }
-        let seen =
-            seen.into_iter().map(|each| each.unwrap_or(Seen::CannotTell { why: "not asked".to_owned() })).collect();
-        let shown = has(Role::Subject).or((!question.probes.is_empty()).then_some(0));
-        let query = shown.map_or_else(String::new, |at| {
-            let probe = &question.probes[at];
-            request::evidence(&self.plan, &self.values_of(question, probe))
-        });
+        let subject = question.probes.iter().find(|probe| probe.role == Role::Subject).or(question.probes.first());
+        let query =
+            subject.map_or_else(String::new, |probe| request::evidence(&self.plan, &self.values_of(question, probe)));
         (seen, query)
     }
 
@@ -107,12 +106,19 @@ impl Http {
     }
 }
 
-/// Control, question, control.
-fn place(role: Role) -> u8 {
-    match role {
-        Role::Elder => 0,
-        Role::Subject => 1,
-        Role::Younger => 2,
-        Role::Impossible => 3,
+/// Nothing that is missing is believed where the account could not be read.
+fn concluded(
+    mut seen: Vec<Seen>,
+    same_answer: bool,
+    (account, flaw): (AccountSeen, Option<String>),
+    evidence: Evidence,
+    query: String,
+) -> Answer {
+    if let Some(flaw) = flaw {
+        for each in seen.iter_mut().filter(|each| **each == Seen::Nothing) {
+            *each = Seen::CannotTell { why: flaw.clone() };
+        }
     }
+    let pages = evidence.pages;
+    Answer { seen, same_answer, account, pages, digest: evidence.digest(), query, retry_after: None }
 }

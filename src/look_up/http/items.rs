@@ -134,7 +134,7 @@ fn compare(matching: Match, texts: &[String], name: &str) -> (Carried, Option<St
 }
 
 /// Same person in other spelling: case of mail addresses; phone numbers without plus or with separators.
-fn same_recipient(carried: &str, recipient: &str) -> bool {
+pub(in crate::look_up) fn same_recipient(carried: &str, recipient: &str) -> bool {
     let carried = carried.trim();
     if recipient.starts_with('+') {
         let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
@@ -177,7 +177,7 @@ fn cut(text: &str) -> String {
 }
 
 /// RFC 3339, RFC 2822, or seconds or milliseconds since 1970.
-fn time(value: &Value) -> Option<DateTime<Utc>> {
+pub(in crate::look_up) fn time(value: &Value) -> Option<DateTime<Utc>> {
     let seconds = |number: i64| match number {
         0..100_000_000_000 => DateTime::from_timestamp(number, 0),
         100_000_000_000.. => DateTime::from_timestamp_millis(number),

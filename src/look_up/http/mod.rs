@@ -31,7 +31,7 @@
 
 mod account;
 mod ask;
-mod items;
+pub(in crate::look_up) mod items;
 mod plan;
 mod reading;
 mod request;
@@ -86,5 +86,9 @@ impl LookUp for Http {
 
     fn ask<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Answer> {
         Box::pin(self.answer(question))
+    }
+
+    fn ask_many<'a>(&'a self, questions: &'a [Question]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(self.answer_many(questions))
     }
 }

@@ -134,6 +134,7 @@ mod tests {
             role: Role::Subject,
             key: KEY.to_owned(),
             reference: "inv-2291".to_owned(),
+            spelled: None,
             occurrence: 1,
             recipient: "ap@acme.test".to_owned(),
             sent_from: DateTime::UNIX_EPOCH,

@@ -15,7 +15,7 @@ use ipnet::IpNet;
 use rustls::ClientConfig;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::LookUp;
+use super::{LookUp, several};
 use crate::{
     channels::wire::{
         AlwaysOpen,
@@ -141,6 +141,7 @@ impl LookUp for Imap {
                         pages: listing.pages,
                         digest: listing.digest.clone(),
                         query: listing.query.clone(),
+                        retry_after: None,
                     }
                 }
                 Err(why) => Answer {
@@ -150,8 +151,16 @@ impl LookUp for Imap {
                     pages: 0,
                     digest: String::new(),
                     query: format!("EXAMINE {:?}", self.settings.mailbox),
+                    retry_after: None,
                 },
             }
+        })
+    }
+
+    fn ask_many<'a>(&'a self, questions: &'a [Question]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move {
+            let Some(whole) = several::whole(questions) else { return Vec::new() };
+            several::apart(&self.ask(&whole).await, questions)
         })
     }
 }

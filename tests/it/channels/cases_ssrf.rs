@@ -123,7 +123,13 @@ async fn no_spelling_of_a_url_leads_past_the_number() {
     }
     assert!(fake.seen().is_empty());
     // What no parser takes for a host goes nowhere either.
-    for url in ["http://[::1%25lo]/", "http://[::1]./", "http://127.0.0.1%00.example/", "http://exa mple/", "http://[fe80::1%eth0]/"] {
+    for url in [
+        "http://[::1%25lo]/",
+        "http://[::1]./",
+        "http://127.0.0.1%00.example/",
+        "http://exa mple/",
+        "http://[fe80::1%eth0]/",
+    ] {
         assert!(url.parse::<url::Url>().is_err(), "{url}");
     }
 }

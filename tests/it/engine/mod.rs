@@ -1,12 +1,14 @@
 //! What the loops do with an intent.
 
 mod absence;
+mod audit;
 mod audit_plans;
 mod audit_poison;
 mod audit_policy;
 mod audit_replay;
 mod audit_settling;
 mod audit_shutdown;
+mod budget;
 mod cases_dup;
 mod cases_lease;
 mod cases_lost;
@@ -14,6 +16,8 @@ mod cases_pg;
 mod doubt;
 mod failure_modes;
 mod generations;
+mod lag;
+mod listing;
 mod path;
 mod proof;
 mod replay;

@@ -45,6 +45,7 @@ pub fn probe(role: Role, key: &str, reference: &str) -> Probe {
         role,
         key: key.to_owned(),
         reference: reference.to_owned(),
+        spelled: None,
         occurrence: 1,
         recipient: "+4915112345678".to_owned(),
         sent_from: now() - TimeDelta::minutes(age),

@@ -47,6 +47,7 @@ async fn ask(destination: &Destination, recipient: &str) -> Answer {
         role,
         key: key.to_owned(),
         reference: reference.to_owned(),
+        spelled: None,
         occurrence: 1,
         recipient: recipient.to_owned(),
         sent_from: now - TimeDelta::minutes(1),

@@ -35,6 +35,7 @@ fn probe(role: Role, key: &str, reference: &str) -> Probe {
         role,
         key: key.to_owned(),
         reference: reference.to_owned(),
+        spelled: None,
         occurrence: 1,
         recipient: "ap@acme.test".to_owned(),
         sent_from: sent,

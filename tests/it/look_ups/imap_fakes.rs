@@ -46,6 +46,7 @@ async fn a_mail_whose_reply_was_lost_is_found_although_the_index_answers_ok_and_
             role: Role::Subject,
             key: KEY.to_owned(),
             reference: "inv-2291".to_owned(),
+            spelled: None,
             occurrence: 1,
             recipient: RECIPIENT.to_owned(),
             sent_from: now,

@@ -81,6 +81,7 @@ fn probe(role: Role, key: &str, reference: &str) -> Probe {
         role,
         key: key.to_owned(),
         reference: reference.to_owned(),
+        spelled: None,
         occurrence: 1,
         recipient: RECIPIENT.to_owned(),
         sent_from: now,

@@ -1,5 +1,6 @@
 //! What a look-up says about a downstream.
 
+mod command;
 mod http;
 mod http_fakes;
 mod http_keyed;

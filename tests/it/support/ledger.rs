@@ -282,6 +282,7 @@ impl Ledger {
             verdict,
             asked_at: self.now(),
             generation: row.generation.clone(),
+            round: None,
             error: false,
             record: serde_json::json!({}),
         };

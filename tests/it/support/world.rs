@@ -8,6 +8,7 @@ use settled::{
     config::destination::Destination,
     domain::key::Keyring,
     engine::{
+        auditor::Auditor,
         decider::Decider,
         dispatcher::{Dispatcher, Sending},
         fleet::Fleet,
@@ -43,6 +44,7 @@ pub struct World {
     pub sending: Sending,
     pub dispatcher: Dispatcher,
     pub reconciler: Reconciler,
+    pub auditor: Auditor,
     pub reaper: Reaper,
     pub sweeper: Sweeper,
     recorder: Recorder,
@@ -117,6 +119,7 @@ impl World {
         Self {
             dispatcher: Dispatcher::new(sending.clone()),
             reconciler: Reconciler::new(sending.clone()),
+            auditor: Auditor::new(sending.clone()),
             reaper: Reaper {
                 pool: db.pool.clone(),
                 fleet: Arc::clone(&fleet),
@@ -185,6 +188,12 @@ impl World {
         self.reconciler.step().await.unwrap();
         self.reconciler.finish().await;
         self.finish().await;
+    }
+
+    /// One step of the auditor.
+    pub async fn audit(&mut self) {
+        self.auditor.step().await.unwrap();
+        self.auditor.finish().await;
     }
 
     /// Waits for running sends and records their results.
