@@ -44,7 +44,7 @@ fn rows() -> Vec<Row> {
 }
 
 /// Every function of the sources, and whether it has a test attribute above it.
-fn tests() -> BTreeSet<String> {
+pub(super) fn tests() -> BTreeSet<String> {
     let mut files = sources(&root().join("src"));
     files.extend(sources(&root().join("tests")));
     let mut names = BTreeSet::new();

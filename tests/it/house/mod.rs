@@ -7,6 +7,7 @@ mod docs;
 mod fakes;
 mod layering;
 mod legal_moves;
+mod lists;
 mod papers;
 mod search;
 mod style;

@@ -369,3 +369,21 @@ async fn fifty_identical_enqueues_by_sql_and_http_make_one_row_and_get_one_id() 
         assert_eq!(world.count(table).await, 1, "{table}");
     }
 }
+
+#[tokio::test]
+async fn an_agent_that_decides_again_is_counted_as_such() {
+    let world = World::new().await;
+    assert_eq!(world.ask(&call("INV-1", "run-1", 1)).await.status.as_u16(), 201);
+    assert_eq!(world.ask(&call("INV-1", "run-1", 1)).await.status.as_u16(), 200, "a replay is no new decision");
+    assert_eq!(world.ask(&call("INV-1", "run-2", 7)).await.status.as_u16(), 200);
+    assert_eq!(world.ask(&with(call("INV-1", "run-3", 1), "payload", json!({ "amount": 2 }))).await.status.as_u16(), 409);
+    assert_eq!(world.ask(&call("INV-2", "run-1", 1)).await.status.as_u16(), 409);
+    let token = world.api.token(Kind::Metrics, None).await;
+    let text = world.api.get("/metrics", &token).await.text;
+    for line in [
+        "settled_failure_modes_total{mode=\"model_redecided\"} 2",
+        "settled_failure_modes_total{mode=\"step_retargeted\"} 1",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
