@@ -99,9 +99,9 @@ impl Check {
                 value.as_str().is_some_and(|text| !text.is_empty())
             }
         };
-        let all_fit = match &setting.value {
-            Value::Array(list) => !list.is_empty() && list.iter().all(fits),
-            single => fits(single),
+        let all_fit = match setting.value.as_array() {
+            Some(list) => !list.is_empty() && list.iter().all(fits),
+            None => fits(&setting.value),
         };
         if !all_fit {
             return fail(
@@ -114,10 +114,7 @@ impl Check {
 
     fn holds(&self, item: &Value, values: &Values<'_>) -> Result<Option<bool>, Refused> {
         let wanted = self.value.render(&|asked| asked.value(values))?;
-        let wanted = match wanted {
-            Value::Array(list) => list,
-            single => vec![single],
-        };
+        let wanted = wanted.as_array().map_or(std::slice::from_ref(&wanted), Vec::as_slice);
         let Some(found) = item.pointer(&self.at).filter(|found| !found.is_null()) else { return Ok(None) };
         Ok(Some(wanted.iter().any(|wanted| self.same(found, wanted))))
     }

@@ -127,21 +127,13 @@ impl Plan {
         check_scope(&settings, named, &variables)?;
         check_answer(&settings.answer, settings.per, named)?;
         check_pages(&settings, named)?;
-        if settings.json.is_some() && settings.method != Method::Post {
-            return fail("json", "needs method = \"POST\"");
-        }
-        if !(1024..=64 << 20).contains(&settings.page_bytes) {
-            return fail("page_bytes", "must be between 1024 and 67108864");
-        }
+        check_bounds(&settings)?;
         check_places(&settings, json.as_ref())?;
         let (time, checks) = beside(&settings.answer)?;
         let oauth =
             settings.oauth.as_ref().map(|setting| Oauth::build(setting, &format!("{SECTION}.oauth"))).transpose()?;
         if oauth.is_some() && settings.auth.is_some() {
             return fail("oauth", "must not stand beside auth: one of them lets us in");
-        }
-        if settings.within.is_zero() {
-            return fail("within", "must be longer than nothing");
         }
         let account = settings.account.map(account).transpose()?;
         Ok(Self {
@@ -169,6 +161,20 @@ impl Plan {
             asks,
         })
     }
+}
+
+/// Methods and numbers.
+fn check_bounds(settings: &Settings) -> Result<(), BuildError> {
+    if settings.json.is_some() && settings.method != Method::Post {
+        return fail("json", "needs method = \"POST\"");
+    }
+    if !(1024..=64 << 20).contains(&settings.page_bytes) {
+        return fail("page_bytes", "must be between 1024 and 67108864");
+    }
+    if settings.within.is_zero() {
+        return fail("within", "must be longer than nothing");
+    }
+    Ok(())
 }
 
 /// What one request asks about must fit what it names.
