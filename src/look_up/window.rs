@@ -167,14 +167,9 @@ fn unit(format: &str) -> Result<Unit, String> {
     if whole || has(&[Numeric::Second, Numeric::Timestamp]) {
         return Ok(Unit::Second);
     }
-    if has(&[Numeric::Minute]) {
-        return Ok(Unit::Minute);
-    }
-    if has(&[Numeric::Hour, Numeric::Hour12]) {
-        return Ok(Unit::Hour);
-    }
     if has(&[Numeric::Day, Numeric::Ordinal]) {
-        return Ok(Unit::Day);
+        let fine = [(&[Numeric::Minute][..], Unit::Minute), (&[Numeric::Hour, Numeric::Hour12][..], Unit::Hour)];
+        return Ok(fine.iter().find(|(wanted, _)| has(wanted)).map_or(Unit::Day, |(_, unit)| *unit));
     }
     Err(format!(
         "needs a time format that names a day at least, or one of rfc3339, epoch, epoch_ms, http_date, date, not {format:?}"

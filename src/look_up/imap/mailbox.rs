@@ -91,7 +91,7 @@ mod tests {
             ("Grüße & mehr", "Gr&APwA3w-e &- mehr"),
             ("Entw&APw-rfe", "Entw&APw-rfe"),
             ("R&-D", "R&-D"),
-            ("📬", "&2D3crA-"),
+            ("📬", "&2D3c7A-"),
         ] {
             assert_eq!(on_the_wire(name).unwrap(), wire);
         }
