@@ -171,6 +171,7 @@ fn hit(fields: Fields, asked: &Asked<'_>) -> Result<Hit, String> {
         at,
         status: fields.status,
         other_recipient,
+        contradicts: None,
     })
 }
 
@@ -274,8 +275,8 @@ mod tests {
         #[test]
         fn no_output_of_a_stranger_is_an_answer(output in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..300), exit in 0..256_i32) {
             let text = String::from_utf8_lossy(&output).replace('$', "");
-            let garbage = matches!(said(&text, exit, true).seen, Seen::CannotTell { .. });
-            proptest::prop_assert!(garbage);
+            let cannot_tell = matches!(said(&text, exit, true).seen, Seen::CannotTell { .. });
+            proptest::prop_assert!(cannot_tell);
         }
     }
 }

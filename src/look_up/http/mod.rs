@@ -31,11 +31,16 @@
 
 mod account;
 mod ask;
+mod checks;
 pub(in crate::look_up) mod items;
+mod oauth;
+mod paging;
 mod plan;
 mod reading;
 mod request;
 mod settings;
+
+use std::time::Duration;
 
 use crate::{
     channels::wire::http1::Options,
@@ -52,6 +57,8 @@ use plan::Plan;
 pub struct Http {
     plan: Plan,
     options: Options,
+    /// Longest Retry-After that is passed on.
+    longest_wait: Duration,
 }
 
 impl Http {
@@ -71,7 +78,7 @@ impl Http {
         options.answer_bytes = plan.page_bytes;
         // A page is the answer here, not diagnostics; `within` bounds it.
         options.timeouts.answer = plan.within;
-        Ok(Self { plan, options })
+        Ok(Self { plan, options, longest_wait: destination.limits.backoff_max })
     }
 }
 

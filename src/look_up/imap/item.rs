@@ -70,6 +70,7 @@ impl Item {
             other_recipient: !probe.recipient.is_empty()
                 && !self.to.is_empty()
                 && !self.to.contains(&normal(&probe.recipient)),
+            contradicts: None,
         })
     }
 }
