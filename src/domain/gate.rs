@@ -18,7 +18,8 @@ pub trait Gate: Send + Sync {
     /// Told by the stream how many bytes it has just handed on: what is known of a send that had to be given up.
     fn wrote(&self, _bytes: usize) {}
 
-    /// Asked once, with the last bytes still held back: clocks again and, where needed, the row in Postgres.
+    /// Asked with the last bytes still held back, and again where the connection died before a byte had left: clocks again
+    /// and, where needed, the row in Postgres.
     /// On `false` the channel closes with a reset and reports that the request stayed incomplete.
     fn last_bytes(&self) -> BoxFuture<'_, bool>;
 }

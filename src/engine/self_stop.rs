@@ -84,8 +84,8 @@ pub struct Passed {
 }
 
 impl SelfStop {
-    /// The process stops with the send under way. While the last bytes were held back nothing can have happened; after that
-    /// it may have.
+    /// The process stops with the send under way. While the last bytes were held back, or none was written at all, nothing can
+    /// have happened; after that it may have.
     pub fn interrupted(&self) -> Ended {
         const WHY: &str = "the daemon was stopped in mid-send";
         let bytes = self.passed.bytes.load(Ordering::Acquire);
@@ -93,7 +93,7 @@ impl SelfStop {
         report.bytes_handed = bytes;
         report.millis = u64::try_from(self.allowance.age(&*self.clock).as_millis()).unwrap_or(u64::MAX);
         report.closed = Some("reset".to_owned());
-        let outcome = if self.passed.last.load(Ordering::Acquire) {
+        let outcome = if bytes > 0 && self.passed.last.load(Ordering::Acquire) {
             report.stage = Stage::Handed;
             Outcome::Ambiguous { doubt: DoubtKind::Interrupted }
         } else if bytes > 0 && self.acts_on_halves {

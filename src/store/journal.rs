@@ -88,15 +88,16 @@ pub async fn newest(conn: &mut PgConnection, intent_id: Uuid, limit: i64) -> Res
         Told,
         r#"-- journal::newest
         select id as "id!", at as "at!", kind as "kind!", attempt, actor as "actor!", data as "data!" from (
-            (select id, at, kind, attempt, actor, data from settled.journal
+            (select id as place, id, at, kind, attempt, actor, data from settled.journal
               where intent_id = $1 and kind in ('act', 'move', 'look_up') order by id desc limit $2)
             union all
-            select 0, a.closed_at, 'move', a.number, 'dispatcher@' || a.worker, '{"from": "in_flight", "to": "sent"}'
+            select coalesce((select max(j.id) from settled.journal j where j.intent_id = $1 and j.at <= a.closed_at), 0),
+                   0, a.closed_at, 'move', a.number, 'dispatcher@' || a.worker, '{"from": "in_flight", "to": "sent"}'
               from settled.attempts a
              where a.intent_id = $1 and a.number = 1 and a.outcome = 'sent'
                and not exists (select from settled.journal j
                                 where j.intent_id = $1 and j.kind = 'move' and j.attempt = 1 and j.data ->> 'to' = 'sent')) told
-         order by at desc, id desc limit $2"#,
+         order by place desc, id limit $2"#,
         intent_id,
         limit,
     )

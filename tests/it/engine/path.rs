@@ -48,7 +48,11 @@ async fn a_plain_delivery_is_told_by_its_attempt_and_adds_nothing_to_the_journal
             What::AttemptEnded { attempt, outcome, report, .. } => {
                 Some(format!("{attempt} ends {outcome} with {}", report["report"]["code"]))
             }
-            _ => None,
+            What::Request { .. }
+            | What::Told { .. }
+            | What::EscalationOpened { .. }
+            | What::EscalationClosed { .. }
+            | What::Decision { .. } => None,
         })
         .collect();
     let worker = world.text("select worker::text from settled.attempts where intent_id = $1", id).await.unwrap();
