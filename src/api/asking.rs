@@ -33,7 +33,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked<'a> {
+pub(super) struct Asked<'a> {
     destination: String,
     reference: String,
     #[serde(borrow)]
@@ -47,11 +47,13 @@ struct Asked<'a> {
     #[serde(borrow)]
     instructed_by: Option<&'a RawValue>,
     traceparent: Option<String>,
+    /// In bulk only; alone it is the header.
+    pub(super) idempotency_key: Option<String>,
 }
 
 impl Asked<'_> {
     /// The call as the ledger takes it. Tenant and principal come from the token.
-    fn request(self, producer: &Principal, caller_key: Option<String>) -> Result<NewRequest, Problem> {
+    pub(super) fn request(self, producer: &Principal, caller_key: Option<String>) -> Result<NewRequest, Problem> {
         let instructed_by = match self.instructed_by {
             Some(text) => {
                 body::refuse_duplicates(text.get(), "/instructed_by")?;
@@ -107,7 +109,11 @@ async fn ask(
     let producer = caller.must_be(&[Kind::Producer])?;
     let key = caller_key(headers)?;
     let bytes = body::read(headers, body).await?;
-    let request = body::parse::<Asked<'_>>(&bytes)?.request(producer, key.clone())?;
+    let asked = body::parse::<Asked<'_>>(&bytes)?;
+    if asked.idempotency_key.is_some() {
+        return Err(Problem::field(ProblemKind::Malformed, "/idempotency_key", "is the header Idempotency-Key here"));
+    }
+    let request = asked.request(producer, key)?;
     let receipt = admission::admit(&state.pool, &request).await?;
     if receipt.verdict == Verdict::Accepted {
         state.metrics.moved(&receipt.state, "producer");

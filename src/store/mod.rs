@@ -3,6 +3,7 @@
 pub mod attempts;
 #[cfg(feature = "demo")]
 pub mod bench;
+pub mod bulk;
 pub mod destinations;
 pub mod error;
 pub mod escalations;
