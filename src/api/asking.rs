@@ -42,7 +42,9 @@ pub(super) struct Asked<'a> {
     step: Option<i64>,
     slot: Option<String>,
     occurrence: Option<i32>,
+    #[serde(default, deserialize_with = "body::instant")]
     due_at: Option<DateTime<Utc>>,
+    #[serde(default, deserialize_with = "body::instant")]
     deadline: Option<DateTime<Utc>>,
     #[serde(borrow)]
     instructed_by: Option<&'a RawValue>,

@@ -4,6 +4,7 @@ use std::{collections::HashSet, fmt, time::Duration};
 
 use axum::body::Body;
 use bytes::Bytes;
+use chrono::{DateTime, Utc};
 use http::{HeaderMap, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::{
@@ -68,6 +69,15 @@ pub(super) fn within<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem
 /// `instructed_by.name` as `/instructed_by/name`.
 fn pointer(path: &str) -> String {
     format!("/{}", path.replace('.', "/"))
+}
+
+/// A point in time, or none. Without an offset it would mean another time at every desk, so it is refused in words.
+pub(super) fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<DateTime<Utc>>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+    let at = DateTime::parse_from_rfc3339(&text).map_err(|_| {
+        de::Error::custom("must be an RFC 3339 timestamp with an offset, such as 2026-12-01T09:00:00+01:00")
+    })?;
+    Ok(Some(at.to_utc()))
 }
 
 /// Refuses an object that has a member twice, at any depth.

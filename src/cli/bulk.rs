@@ -5,7 +5,7 @@ use std::io::Read;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
-use sqlx::Connection;
+use sqlx::{Connection, PgConnection};
 
 use super::{
     arguments::Enqueue,
@@ -17,7 +17,7 @@ use super::{
 use crate::store::{
     bulk::{self, BulkError, MAX_BYTES, MAX_ITEMS, Mode},
     listing,
-    requests::{EnqueueError, NewRequest, Options, Receipt},
+    requests::{self, EnqueueError, NewRequest, Options, Receipt},
 };
 
 /// Longest file, bytes.
@@ -146,20 +146,40 @@ async fn by_database(
         let requests: Vec<NewRequest> =
             batch.iter().map(|line| request(&line.call, asked, principal.as_deref())).collect();
         match bulk::enqueue_many(&mut tx, &requests, mode).await {
-            Ok(answers) => told.extend(batch.iter().zip(answers).map(|(line, answer)| answered(line, answer))),
+            Ok(answers) => {
+                if mode == Mode::PerItem {
+                    tx.commit().await?;
+                    let known = requests.iter().zip(&answers).filter_map(|(r, a)| Some((r, a.as_ref().err()?)));
+                    write_down(&mut conn, known).await?;
+                    tx = conn.begin().await?;
+                }
+                told.extend(batch.iter().zip(answers).map(|(line, answer)| answered(line, answer)));
+            }
             Err(BulkError::Call(error)) => return Err(refused(error)),
             Err(BulkError::Refused(items)) => {
+                tx.rollback().await?;
+                let known = items.iter().filter_map(|one| Some((requests.get(one.index)?, &one.error)));
+                write_down(&mut conn, known).await?;
                 let items = items.into_iter().filter_map(|one| Some((batch.get(one.index)?, refused(one.error))));
                 return Err(nothing(items.map(|(line, failure)| (line, failure.exit, failure.error.to_string()))));
             }
         }
-        if mode == Mode::PerItem {
-            tx.commit().await?;
-            tx = conn.begin().await?;
-        }
     }
     tx.commit().await?;
     Ok(told)
+}
+
+/// A conflict is written down afterwards, as every surface does that speaks for others.
+async fn write_down(
+    conn: &mut PgConnection,
+    refused: impl Iterator<Item = (&NewRequest, &EnqueueError)>,
+) -> Result<(), Failure> {
+    for (request, error) in refused.filter(|(request, _)| request.options.surface.is_some()) {
+        if let EnqueueError::Conflict { conflict, .. } = error {
+            requests::record_conflict(conn, request, conflict).await?;
+        }
+    }
+    Ok(())
 }
 
 fn request(call: &Line<'_>, asked: &Enqueue, principal: Option<&str>) -> NewRequest {
