@@ -41,6 +41,11 @@ declare
   stranger text;
   options jsonb;
   nul boolean;
+  bare text;
+  bad text;
+  code text;
+  words text;
+  more text;
 begin
   if json_typeof(item) <> 'object' then
     perform settled.invalid('', 'type', 'must be an object');
@@ -52,12 +57,20 @@ begin
     options := coalesce((item -> 'options')::jsonb, '{}');
   exception
     when invalid_text_representation or untranslatable_character then
-      -- Nothing reads an item that holds such an escape, so all that is told is where.
+      -- Nothing reads an item that holds such an escape, so what is told of it is where.
       nul := item::text ~ '(^|[^\\])(\\\\)*\\u0000';
-      perform settled.invalid(
-        settled.locate(regexp_replace(item::text, '\\u[dD][89abAB]..\\u[dD][c-fC-F]..', '', 'g'),
-          case when nul then '\\u0000' else '\\u[dD][89a-fA-F]..' end, ''),
-        case when nul then 'nul' else 'encoding' end,
+      bare := regexp_replace(item::text, '\\u[dD][89abAB]..\\u[dD][c-fC-F]..', '', 'g');
+      bad := case when nul then '\\u0000' else '\\u[dD][89a-fA-F]..' end;
+      begin
+        -- With another character in its place, all that is judged before the payload.
+        perform settled.bulk_item(regexp_replace(bare, bad, '\\uE000', 'g')::json, common);
+      exception when sqlstate 'ST400' or sqlstate 'ST401' or sqlstate 'ST403' or sqlstate 'ST404' then
+        get stacked diagnostics code = returned_sqlstate, words = message_text, more = pg_exception_detail;
+        if code <> 'ST400' or more::jsonb ->> 'field' not like '/payload%' then
+          raise exception using errcode = code, message = words, detail = more;
+        end if;
+      end;
+      perform settled.invalid(settled.locate(bare, bad, ''), case when nul then 'nul' else 'encoding' end,
         case when nul then 'must not contain U+0000' else 'must be Unicode text without lone surrogates' end);
     when numeric_value_out_of_range then
       perform settled.invalid('/options', 'range', 'must not hold such a number');

@@ -128,7 +128,8 @@ fn refused(state: &AppState, batch: &Batch<'_>, items: impl Iterator<Item = (usi
             told
         })
         .collect();
-    let words = format!("nothing was enqueued, since {} of {} items are refused; {first}", told.len(), batch.items.len());
+    let words =
+        format!("nothing was enqueued, since {} of {} items are refused; {first}", told.len(), batch.items.len());
     Problem::new(ProblemKind::BatchRefused, words).with("items", told)
 }
 

@@ -215,12 +215,7 @@ fn answered(line: &Given<'_>, answer: Result<Receipt, EnqueueError>) -> Told {
     Told { line: line.number, reference: line.call.reference.clone(), receipt, error, exit }
 }
 
-async fn over_http(
-    client: &Client,
-    asked: &Enqueue,
-    lines: &[Given<'_>],
-    mode: Mode,
-) -> Result<Vec<Told>, Failure> {
+async fn over_http(client: &Client, asked: &Enqueue, lines: &[Given<'_>], mode: Mode) -> Result<Vec<Told>, Failure> {
     if asked.tenant.is_some() {
         return Err(Failure::new(Exit::Usage, "--tenant: over HTTP the token names the tenant"));
     }

@@ -113,7 +113,9 @@ fn text(requests: &[NewRequest]) -> Result<String, BulkError> {
                 step: request.step,
                 options: &request.options,
             }),
-            Err(_) => wrong.push(Refused { index, error: super::requests::payload_invalid("json", "must be JSON text") }),
+            Err(_) => {
+                wrong.push(Refused { index, error: super::requests::payload_invalid("json", "must be JSON text") })
+            }
         }
     }
     if !wrong.is_empty() {

@@ -12,6 +12,7 @@ mod cases_lease;
 mod cases_lost;
 mod doubt;
 mod generations;
+mod million;
 mod path;
 mod proof;
 mod replay;

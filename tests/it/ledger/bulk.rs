@@ -96,7 +96,8 @@ fn crowded(chance: &mut Chance) -> Call {
         r#"{"to":"a@b.test"}"#,
     ]);
     let names = ["INV-1", "INV-2", "inv-2", "INV-3", "INV 4"];
-    let (name, run, step) = (chance.of(&names), chance.of(&["r1", "r2", "r3", "r4"]), i64::try_from(chance.below(4)).unwrap());
+    let (name, run, step) =
+        (chance.of(&names), chance.of(&["r1", "r2", "r3", "r4"]), i64::try_from(chance.below(4)).unwrap());
     let mut call = call(chance.of(&["mail", "hook", "held", "gone"]), name, payload, run, step);
     if chance.one_in(12) {
         call = call.without_identity().with("caller_key", json!(chance.of(&["k1", "k2"])));
@@ -149,7 +150,16 @@ async fn a_batch_is_answered_as_single_calls_one_after_another() {
             *words.entry(word).or_default() += 1;
         }
     }
-    for word in ["accepted", "replayed", "already_requested", "ST409 null", "ST404 null", "ST410 null", "ST411 null", "ST412 null"] {
+    for word in [
+        "accepted",
+        "replayed",
+        "already_requested",
+        "ST409 null",
+        "ST404 null",
+        "ST410 null",
+        "ST411 null",
+        "ST412 null",
+    ] {
         assert!(words.contains_key(word), "{word} was never told: {words:?}");
     }
 }
@@ -158,13 +168,29 @@ async fn a_batch_is_answered_as_single_calls_one_after_another() {
 async fn all_or_nothing_names_every_refusal_and_leaves_nothing() {
     let world = World::new().await;
     world.ask(&hook("INV-1", "{}", "r", 1)).await.unwrap();
-    let calls = [hook("INV-2", "{}", "r", 2), hook("INV 3", "{}", "r", 3), hook("INV-1", r#"{"a":1}"#, "r", 1), hook("INV-4", "{}", "r", 4)];
+    let calls = [
+        hook("INV-2", "{}", "r", 2),
+        hook("INV 3", "{}", "r", 3),
+        hook("INV-1", r#"{"a":1}"#, "r", 1),
+        hook("INV-4", "{}", "r", 4),
+    ];
     let mut conn = world.owner().await;
     let error = many(&mut conn, &calls, "all_or_nothing").await.unwrap_err();
     assert_eq!(error.code, "ST424");
-    assert!(error.message.starts_with("batch_refused: nothing was enqueued, since 2 of 4 items are refused; item 1: /reference"), "{}", error.message);
-    let refused: Vec<(u64, &str)> =
-        error.detail.as_array().unwrap().iter().map(|r| (r["index"].as_u64().unwrap(), r["code"].as_str().unwrap())).collect();
+    assert!(
+        error
+            .message
+            .starts_with("batch_refused: nothing was enqueued, since 2 of 4 items are refused; item 1: /reference"),
+        "{}",
+        error.message
+    );
+    let refused: Vec<(u64, &str)> = error
+        .detail
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| (r["index"].as_u64().unwrap(), r["code"].as_str().unwrap()))
+        .collect();
     assert_eq!(refused, [(1, "ST400"), (2, "ST409")]);
     assert_eq!(error.detail[1]["about"]["pointers"], json!(["/payload/a"]));
     assert_eq!(world.count("settled.intents").await, 1);
@@ -212,7 +238,8 @@ async fn a_batch_has_limits_and_an_item_has_a_form() {
     let acme = || Some(json!({ "tenant": "acme" }));
     let item = r#"{"destination":"hook","reference":"INV-1","payload":{},"run_id":"r","step":1}"#;
     let thousand_and_one = format!("[{}]", vec![item; 1001].join(","));
-    let long = format!("[{}]", vec![item.replace("{}", &format!(r#"{{"a":"{}"}}"#, "x".repeat(100_000))); 90].join(","));
+    let long =
+        format!("[{}]", vec![item.replace("{}", &format!(r#"{{"a":"{}"}}"#, "x".repeat(100_000))); 90].join(","));
     for (calls, mode, common, expected) in [
         ("[]", Some("per_item"), acme(), r#"ST400 "/items" "items""#),
         ("{}", Some("per_item"), acme(), r#"ST400 "/items" "type""#),
@@ -226,8 +253,18 @@ async fn a_batch_has_limits_and_an_item_has_a_form() {
         (&format!("[{}]", item.replace(r#""step":1"#, r#""step":"1""#)), Some("per_item"), acme(), r#"ST400 "/step""#),
         (&format!("[{}]", item.replace(r#""r""#, "7")), Some("per_item"), acme(), r#"ST400 "/run_id""#),
         (&format!("[{}]", item.replace(r#""hook""#, "null")), Some("per_item"), acme(), r#"ST400 "/destination""#),
-        (&format!("[{}]", item.replace(r#""step":1"#, r#""step":1,"step":2"#)), Some("per_item"), acme(), r#"ST400 "/step""#),
-        (&format!("[{}]", item.replace(r#""step":1"#, r#""step":1,"options":{"due_at":1e999999}"#)), Some("per_item"), acme(), r#"ST400 "/options""#),
+        (
+            &format!("[{}]", item.replace(r#""step":1"#, r#""step":1,"step":2"#)),
+            Some("per_item"),
+            acme(),
+            r#"ST400 "/step""#,
+        ),
+        (
+            &format!("[{}]", item.replace(r#""step":1"#, r#""step":1,"options":{"due_at":1e999999}"#)),
+            Some("per_item"),
+            acme(),
+            r#"ST400 "/options""#,
+        ),
         (&format!("[{}]", item.replace("INV-1", r"INV\u0000")), Some("per_item"), acme(), r#"ST400 "/reference""#),
         (&format!("[{item}]"), Some("per_item"), None, r#"ST400 "/common" "type""#),
         (&format!("[{item}]"), Some("per_item"), Some(json!({})), r#"ST400 "/tenant""#),
@@ -243,10 +280,16 @@ async fn a_producer_asks_in_bulk_for_its_own_tenant_only() {
     let mut world = World::new().await;
     let role = world.role(&["globex"]).await;
     let mut conn = world.connect(&role).await;
-    let calls = [hook("INV-1", "{}", "r", 1).without_tenant(), hook("INV-2", "{}", "r", 2), call("mail", "INV-3", "{}", "r", 3).without_tenant()];
-    let words: Vec<String> = many(&mut conn, &calls, "per_item").await.unwrap().into_iter().map(|(word, _)| word).collect();
+    let calls = [
+        hook("INV-1", "{}", "r", 1).without_tenant(),
+        hook("INV-2", "{}", "r", 2),
+        call("mail", "INV-3", "{}", "r", 3).without_tenant(),
+    ];
+    let words: Vec<String> =
+        many(&mut conn, &calls, "per_item").await.unwrap().into_iter().map(|(word, _)| word).collect();
     assert_eq!(words, ["accepted", "ST403 null", "ST403 null"]);
-    let tenants: Vec<String> = sqlx::query_scalar("select tenant from settled.intents").fetch_all(world.pool()).await.unwrap();
+    let tenants: Vec<String> =
+        sqlx::query_scalar("select tenant from settled.intents").fetch_all(world.pool()).await.unwrap();
     assert_eq!(tenants, ["globex"]);
 }
 
@@ -283,5 +326,8 @@ async fn batches_that_name_the_same_effects_in_opposite_orders_do_not_deadlock()
     while let Some(told) = tasks.join_next().await {
         accepted += told.unwrap().unwrap().iter().filter(|(word, _)| word == "accepted").count();
     }
-    assert_eq!((accepted, world.count("settled.intents").await, world.count("settled.requests").await), (200, 200, 200));
+    assert_eq!(
+        (accepted, world.count("settled.intents").await, world.count("settled.requests").await),
+        (200, 200, 200)
+    );
 }

@@ -30,10 +30,39 @@ impl Chance {
     /// A JSON string, written as somebody may write it.
     fn string(&mut self) -> String {
         let pieces = [
-            "a", "B", "hello world", " ", "1", "e5", "-", ":", ",", "{", "]", "'", "%", r"\n", r"\t", r#"\""#, r"\\", r"\/",
-            r"\r", "x y", "\u{7f}",
+            "a",
+            "B",
+            "hello world",
+            " ",
+            "1",
+            "e5",
+            "-",
+            ":",
+            ",",
+            "{",
+            "]",
+            "'",
+            "%",
+            r"\n",
+            r"\t",
+            r#"\""#,
+            r"\\",
+            r"\/",
+            r"\r",
+            "x y",
+            "\u{7f}",
         ];
-        let odd = ["\u{e9}", "e\u{301}", r"\u00e9", r"\u0041", r"\ud83d\ude00", "\u{1f600}", r"\\u0000", r"\u0000", r"\ud83d"];
+        let odd = [
+            "\u{e9}",
+            "e\u{301}",
+            r"\u00e9",
+            r"\u0041",
+            r"\ud83d\ude00",
+            "\u{1f600}",
+            r"\\u0000",
+            r"\u0000",
+            r"\ud83d",
+        ];
         let mut text = String::from("\"");
         for _ in 0..self.below(5) {
             text.push_str(if self.one_in(40) { self.of(&odd) } else { self.of(&pieces) });
@@ -45,14 +74,31 @@ impl Chance {
         if self.one_in(12) {
             return self.string();
         }
-        format!("\"{}\"", self.of(&["a", "b", "aa", "B", "to", "text", "Z9", "-", "amount", "currency", "when", "tags", "note"]))
+        format!(
+            "\"{}\"",
+            self.of(&["a", "b", "aa", "B", "to", "text", "Z9", "-", "amount", "currency", "when", "tags", "note"])
+        )
     }
 
     fn number(&mut self) -> &'static str {
         if self.one_in(15) {
             return self.of(&["1e5", "1E-3", "0e0", "1e131071", "1e9999999", "-1.5e+2"]);
         }
-        self.of(&["0", "-0", "1", "-1", "10", "1.0", "1.50", "0.010", "123456789012345678901234567890", "100", "-40000", "0.0", "9007199254740993"])
+        self.of(&[
+            "0",
+            "-0",
+            "1",
+            "-1",
+            "10",
+            "1.0",
+            "1.50",
+            "0.010",
+            "123456789012345678901234567890",
+            "100",
+            "-40000",
+            "0.0",
+            "9007199254740993",
+        ])
     }
 
     /// A JSON value with blanks where they mean nothing.
@@ -86,13 +132,31 @@ impl Chance {
 
     fn email(&mut self) -> String {
         let to = self.of(&[
-            r#""ap@acme.test""#, r#""a.b+c@x-y.acme.test""#, r#""Ap@Acme.test""#, r#"" ap@acme.test""#, r#""a@b""#, r#""no""#,
-            r#""a..b@c.test""#, r#""a@b..c""#, r#"["a@b.test"]"#, r#""a@b.test,c@d.test""#, r#""-a@b.test""#, r#""j\u00f6@b.test""#,
+            r#""ap@acme.test""#,
+            r#""a.b+c@x-y.acme.test""#,
+            r#""Ap@Acme.test""#,
+            r#"" ap@acme.test""#,
+            r#""a@b""#,
+            r#""no""#,
+            r#""a..b@c.test""#,
+            r#""a@b..c""#,
+            r#"["a@b.test"]"#,
+            r#""a@b.test,c@d.test""#,
+            r#""-a@b.test""#,
+            r#""j\u00f6@b.test""#,
         ]);
         let subject = self.of(&[r#""Invoice""#, r#""""#, r#""  ""#, r#""a\nb""#, "5", r#"" x ""#]);
-        let text = if self.one_in(8) { self.value(1) } else { self.of(&[r#""Hello\nyou""#, r#""t""#, r#"" ""#]).to_owned() };
+        let text =
+            if self.one_in(8) { self.value(1) } else { self.of(&[r#""Hello\nyou""#, r#""t""#, r#"" ""#]).to_owned() };
         let more = if self.one_in(6) {
-            self.of(&[r#","html":"<p>""#, r#","html":"""#, r#","cc":"x@y.test""#, r#","reply_to":"r@y.test""#, r#","to":"z@y.test""#, r#","x":1"#])
+            self.of(&[
+                r#","html":"<p>""#,
+                r#","html":"""#,
+                r#","cc":"x@y.test""#,
+                r#","reply_to":"r@y.test""#,
+                r#","to":"z@y.test""#,
+                r#","x":1"#,
+            ])
         } else {
             ""
         };
@@ -144,7 +208,9 @@ impl Chance {
         let rarely = |chance: &mut Self, good: &'static str, bad: &[&'static str]| {
             if chance.one_in(12) { chance.of(bad) } else { good }.to_owned()
         };
-        let name = self.of(&["hook", "hook", "hook", "mail", "mail", "text", "ruled", "narrow", "asked", "gone", "nowhere", "others"]);
+        let name = self.of(&[
+            "hook", "hook", "hook", "mail", "mail", "text", "ruled", "narrow", "asked", "gone", "nowhere", "others",
+        ]);
         let payload = self.payload(name);
         let (mut run_id, mut step) = (Some(rarely(self, "run-1", &["key:x", "", "a b", "\u{e9}"])), Some(1));
         if self.one_in(8) {

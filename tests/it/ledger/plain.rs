@@ -40,7 +40,9 @@ async fn world() -> World {
     let world = World::new().await;
     let declared = json!({ "canonical": { "money": [], "times": ["/when"], "sets": ["/tags"], "volatile": ["/note"], "defaults": {} } });
     world.destination("ruled", "webhook", "ruled", declared).await;
-    world.destination("narrow", "webhook", "narrow", json!({ "reference_pattern": "inv-[0-9]+", "approval": "always" })).await;
+    world
+        .destination("narrow", "webhook", "narrow", json!({ "reference_pattern": "inv-[0-9]+", "approval": "always" }))
+        .await;
     let nothing = json!({ "money": [], "times": [], "sets": [], "volatile": [], "defaults": {} });
     let asked = json!({ "asked_by_key": true, "approval": "always", "canonical": nothing });
     world.destination("asked", "webhook", "hook", asked).await;
@@ -86,7 +88,8 @@ async fn what_most_callers_send_takes_the_short_way() {
     let mut conn = world.owner().await;
     sqlx::raw_sql(BOTH).execute(&mut conn).await.unwrap();
     let mail = r#"{"to":"ap@acme.test","subject":"Invoice INV-1","text":"Hello,\nyour \"invoice\" is \\ there."}"#;
-    let order = r#"{"type":"order.paid","data":{"total":840.00,"lines":[{"sku":"a-1","n":2},{"sku":"b","n":1}],"gift":null}}"#;
+    let order =
+        r#"{"type":"order.paid","data":{"total":840.00,"lines":[{"sku":"a-1","n":2},{"sku":"b","n":1}],"gift":null}}"#;
     let by_http = json!({ "tenant": "acme", "principal": "shop", "surface": "http", "slot": "a@b.test", "deadline": "2031-01-02T03:04:05.5Z" });
     for (destination, payload, options) in [
         ("hook", order, json!({ "tenant": "acme" })),

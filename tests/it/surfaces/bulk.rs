@@ -24,7 +24,10 @@ async fn case_115_of_a_hundred_items_the_bad_one_is_named_by_its_index() {
     let problem = answer.problem(422, "batch_refused");
     let items = problem["items"].as_array().unwrap();
     assert_eq!(items.len(), 1);
-    assert_eq!((&items[0]["index"], &items[0]["status"], &items[0]["field"]), (&json!(37), &json!(400), &json!("/payload/body")));
+    assert_eq!(
+        (&items[0]["index"], &items[0]["status"], &items[0]["field"]),
+        (&json!(37), &json!(400), &json!("/payload/body"))
+    );
     assert_eq!(items[0]["type"], "urn:settled:problem:invalid");
     assert_eq!(world.count("intents").await, 0);
 
@@ -37,7 +40,10 @@ async fn case_115_of_a_hundred_items_the_bad_one_is_named_by_its_index() {
         if at == 37 {
             assert_eq!((&item["status"], &item["rule"], &item["verdict"]), (&json!(400), &json!("nul"), &Value::Null));
         } else {
-            assert_eq!((&item["status"], &item["verdict"], &item["state"]), (&json!(201), &json!("accepted"), &json!("pending")));
+            assert_eq!(
+                (&item["status"], &item["verdict"], &item["state"]),
+                (&json!(201), &json!("accepted"), &json!("pending"))
+            );
         }
     }
     assert_eq!(world.count("intents").await, 99);
@@ -47,9 +53,7 @@ async fn case_115_of_a_hundred_items_the_bad_one_is_named_by_its_index() {
 async fn items_have_the_verdicts_and_statuses_of_single_calls() {
     let world = World::new().await;
     let first = world.ask(&call("INV-1", "run", 1)).await.json()["intent_id"].clone();
-    let keyed = |key: &str, amount: i64| {
-        json!({ "destination": "hooks", "reference": "INV-9", "payload": { "amount": amount }, "idempotency_key": key })
-    };
+    let keyed = |key: &str, amount: i64| json!({ "destination": "hooks", "reference": "INV-9", "payload": { "amount": amount }, "idempotency_key": key });
     let items = [
         call("INV-1", "run", 1),
         call("INV-1", "other", 1),
@@ -93,7 +97,10 @@ async fn items_have_the_verdicts_and_statuses_of_single_calls() {
         .unwrap();
     assert_eq!(conflicts, 2, "written down as that of a single call");
     let (principal, surface): (String, String) =
-        sqlx::query_as("select distinct principal, surface from settled.requests").fetch_one(&world.api.db.pool).await.unwrap();
+        sqlx::query_as("select distinct principal, surface from settled.requests")
+            .fetch_one(&world.api.db.pool)
+            .await
+            .unwrap();
     assert_eq!((principal.as_str(), surface.as_str()), ("ada", "http"));
 }
 
@@ -108,13 +115,20 @@ async fn a_batch_that_cannot_be_asked_is_refused_as_a_whole() {
     world.bulk("per_item", &[large]).await.problem(413, "too_large");
     let wrong = world.bulk("all_or_nothing", &[item.clone(), with(item.clone(), "stepp", json!(1))]).await;
     let problem = wrong.problem(422, "batch_refused");
-    assert_eq!((&problem["items"][0]["index"], &problem["items"][0]["type"]), (&json!(1), &json!("urn:settled:problem:malformed")));
+    assert_eq!(
+        (&problem["items"][0]["index"], &problem["items"][0]["type"]),
+        (&json!(1), &json!("urn:settled:problem:malformed"))
+    );
     let responder = world.api.token(Kind::Responder, None).await;
     let body = json!({ "items": [item.clone()] });
     world.api.post("/v1/intents/bulk", &responder, &body).await.problem(403, "forbidden");
     assert_eq!(world.count("intents").await, 0);
     let answer = world.api.post("/v1/intents/bulk", &world.token, &body).await;
-    assert_eq!((answer.status.as_u16(), &answer.json()["accepted"]), (200, &json!(1)), "all or nothing where no mode is named");
+    assert_eq!(
+        (answer.status.as_u16(), &answer.json()["accepted"]),
+        (200, &json!(1)),
+        "all or nothing where no mode is named"
+    );
     let keyed = with(item, "idempotency_key", json!("k"));
     let problem = world.ask(&keyed).await.problem(400, "malformed");
     assert_eq!(problem["field"], "/idempotency_key", "alone it is the header");

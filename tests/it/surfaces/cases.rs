@@ -1,13 +1,16 @@
 //! Cases of kind PG that other projects ran into, as far as callers of the API and of the SQL function meet them.
 
 use serde_json::{Value, json};
+use settled::store::tokens::Kind;
 use sqlx::Connection;
 
 use super::asking::{World, call, with};
 
 /// The payload as text inside the envelope.
 async fn ask_text(world: &World, payload: &str, step: i64) -> super::http_support::Answer {
-    let body = format!(r#"{{"destination":"hooks","reference":"INV-{step}","payload":{payload},"run_id":"run","step":{step}}}"#);
+    let body = format!(
+        r#"{{"destination":"hooks","reference":"INV-{step}","payload":{payload},"run_id":"run","step":{step}}}"#
+    );
     world.api.call("POST", "/v1/intents", &world.token, Some(&body)).await
 }
 
@@ -33,7 +36,11 @@ async fn case_113_a_lone_surrogate_is_refused_and_a_pair_is_one_character() {
     let world = World::new().await;
     for payload in [r#"{"subject":"\ud83d"}"#, r#"{"subject":"\ude00\ud83d"}"#] {
         let problem = ask_text(&world, payload, 1).await.problem(400, "invalid");
-        assert_eq!((problem["field"].as_str(), problem["rule"].as_str()), (Some("/payload/subject"), Some("encoding")), "{payload}");
+        assert_eq!(
+            (problem["field"].as_str(), problem["rule"].as_str()),
+            (Some("/payload/subject"), Some("encoding")),
+            "{payload}"
+        );
         assert_eq!(world.ask_by_sql("hooks", "INV-1", payload, "run", 1).await, Err("ST400".to_owned()), "{payload}");
     }
     assert_eq!(ask_text(&world, r#"{"subject":"\ud83d\ude00"}"#, 1).await.status, 201);
@@ -47,7 +54,8 @@ async fn case_114_a_literal_backslash_u_sequence_is_kept_and_is_the_same_by_both
     let payload = r#"{"body":"C:\\u0000\\new"}"#;
     assert_eq!(ask_text(&world, payload, 1).await.status, 201);
     assert_eq!(world.ask_by_sql("hooks", "INV-1", payload, "run", 1).await.unwrap().0, "replayed");
-    let kept: String = sqlx::query_scalar("select body from settled.payloads").fetch_one(&world.api.db.pool).await.unwrap();
+    let kept: String =
+        sqlx::query_scalar("select body from settled.payloads").fetch_one(&world.api.db.pool).await.unwrap();
     assert_eq!(kept, payload);
     let sent: Value = serde_json::from_str(&kept).unwrap();
     assert_eq!(sent["body"], r"C:\u0000\new");
@@ -60,7 +68,8 @@ async fn case_116_the_zone_of_a_session_moves_no_time_and_a_time_without_a_zone_
     for (n, zone) in ["Asia/Tokyo", "America/St_Johns", "UTC"].into_iter().enumerate() {
         let step = i64::try_from(n).unwrap();
         sqlx::query("select set_config('timezone', $1, false)").bind(zone).execute(&mut conn).await.unwrap();
-        let ask = "select settled.enqueue('hooks', $1, '{}', $1, $2, jsonb_build_object('tenant', 'acme') || $3::jsonb)";
+        let ask =
+            "select settled.enqueue('hooks', $1, '{}', $1, $2, jsonb_build_object('tenant', 'acme') || $3::jsonb)";
         let asked = |name: &str, options: &'static str| {
             sqlx::query(sqlx::AssertSqlSafe(ask.replace("$3::jsonb", options))).bind(format!("{name}-{n}")).bind(step)
         };
@@ -69,10 +78,18 @@ async fn case_116_the_zone_of_a_session_moves_no_time_and_a_time_without_a_zone_
         for text in ["'2026-12-01 09:00'", "'2026-12-01T09:00:00'", "localtimestamp"] {
             for name in ["due_at", "deadline"] {
                 let ask = ask.replace("$3::jsonb", &format!("jsonb_build_object('{name}', {text})"));
-                let error = sqlx::query(sqlx::AssertSqlSafe(ask)).bind("INV-9").bind(9_i64).execute(&mut conn).await.unwrap_err();
+                let error = sqlx::query(sqlx::AssertSqlSafe(ask))
+                    .bind("INV-9")
+                    .bind(9_i64)
+                    .execute(&mut conn)
+                    .await
+                    .unwrap_err();
                 let error = error.as_database_error().unwrap();
                 assert_eq!(error.code().as_deref(), Some("ST400"), "{zone} {text}");
-                assert_eq!(error.message(), format!("/{name}: must be an RFC 3339 timestamp with an offset, no leap second"));
+                assert_eq!(
+                    error.message(),
+                    format!("/{name}: must be an RFC 3339 timestamp with an offset, no leap second")
+                );
             }
         }
     }
@@ -128,8 +145,14 @@ async fn case_119_counters_at_three_billion_change_nothing_and_ids_in_json_survi
     let newest: i64 = sqlx::query_scalar("select max(id) from settled.journal").fetch_one(pool).await.unwrap();
     assert!(newest > 3_000_000_000);
     let mut numbers = 0;
-    for path in [format!("/v1/intents/{id}"), format!("/v1/intents/{id}/story"), "/v1/intents".to_owned(), "/v1/requests".to_owned()] {
-        let answer = world.api.get(&path, &world.token).await;
+    let responder = world.api.token(Kind::Responder, None).await;
+    for path in [
+        format!("/v1/intents/{id}"),
+        format!("/v1/intents/{id}/story"),
+        "/v1/intents".to_owned(),
+        "/v1/requests".to_owned(),
+    ] {
+        let answer = world.api.get(&path, &responder).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text);
         numbers += whole(&answer.json(), &path);
     }

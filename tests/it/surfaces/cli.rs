@@ -483,7 +483,11 @@ async fn a_file_of_calls_is_enqueued_as_a_whole_or_line_by_line() {
     lines[1100] = line(1100, "{}");
     let again = bulk(&lines, &[]);
     assert_eq!(again.status.code(), Some(0), "{}", err(&again));
-    assert!(out(&again).lines().nth(1).unwrap().contains("replayed") && out(&again).contains("accepted"), "{}", out(&again));
+    assert!(
+        out(&again).lines().nth(1).unwrap().contains("replayed") && out(&again).contains("accepted"),
+        "{}",
+        out(&again)
+    );
     let conflict = bulk(&[line(1, r#"{"amount":2}"#)], &["--per-item"]);
     assert_eq!(conflict.status.code(), Some(4), "{}", out(&conflict));
     let wrong = bulk(&["{}".to_owned(), "x".to_owned()], &[]);
