@@ -116,7 +116,11 @@ async fn ask(
         return Err(Problem::field(ProblemKind::Malformed, "/idempotency_key", "is the header Idempotency-Key here"));
     }
     let request = asked.request(producer, key)?;
-    let receipt = admission::admit(&state.pool, &request).await?;
+    let answer = admission::admit(&state.pool, &request).await;
+    if let Some(mode) = admission::met(&answer) {
+        state.metrics.failure_mode(mode);
+    }
+    let receipt = answer?;
     if receipt.verdict == Verdict::Accepted {
         state.metrics.moved(&receipt.state, "producer");
         state.wake.notify_waiters();

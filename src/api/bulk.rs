@@ -93,10 +93,21 @@ async fn ask(state: &AppState, producer: &Principal, batch: &Batch<'_>) -> Resul
         Vec::new()
     } else {
         match admission::admit_many(&state.pool, &requests, batch.mode).await {
-            Ok(told) => told,
+            Ok(told) => {
+                told.iter().filter_map(admission::met).for_each(|mode| state.metrics.failure_mode(mode));
+                told
+            }
             Err(BulkError::Call(error)) => return Err(error.into()),
             Err(BulkError::Refused(items)) => {
-                return Err(refused(state, batch, items.into_iter().map(|one| (one.index, one.error.into()))));
+                let known = items.into_iter().map(|one| {
+                    let answer = Err(one.error);
+                    if let Some(mode) = admission::met(&answer) {
+                        state.metrics.failure_mode(mode);
+                    }
+                    (one.index, answer)
+                });
+                let known = known.filter_map(|(index, answer)| Some((index, answer.err()?.into())));
+                return Err(refused(state, batch, known));
             }
         }
     };

@@ -6,9 +6,12 @@
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use crate::store::{
-    bulk::{self, BulkError, Mode},
-    requests::{self, EnqueueError, NewRequest, Receipt},
+use crate::{
+    domain::failure_mode::FailureMode,
+    store::{
+        bulk::{self, BulkError, Mode},
+        requests::{self, ConflictKind, EnqueueError, NewRequest, Receipt, Verdict},
+    },
 };
 
 /// 40001 and 40P01 of our own one-statement transaction pass after a few rounds.
@@ -71,6 +74,21 @@ async fn write_down(pool: &PgPool, request: &NewRequest, error: &EnqueueError) {
     let EnqueueError::Conflict { conflict, .. } = error else { return };
     if let Err(error) = record(pool, request, conflict).await {
         tracing::warn!(intent_id = %conflict.intent_id, %error, "failed to record a conflict");
+    }
+}
+
+/// The failure mode that an answer has contained: a second decision, or a step that came back as something else.
+pub fn met(answer: &Result<Receipt, EnqueueError>) -> Option<FailureMode> {
+    match answer {
+        Ok(receipt) => match receipt.verdict {
+            Verdict::Accepted | Verdict::Replayed => None,
+            Verdict::AlreadyRequested => Some(FailureMode::ModelRedecided),
+        },
+        Err(EnqueueError::Conflict { conflict, .. }) => Some(match conflict.kind {
+            ConflictKind::Identity | ConflictKind::CallerKey => FailureMode::StepRetargeted,
+            ConflictKind::Effect => FailureMode::ModelRedecided,
+        }),
+        Err(_) => None,
     }
 }
 

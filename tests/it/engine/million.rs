@@ -77,7 +77,8 @@ async fn scans(conn: &mut PgConnection) -> Vec<(String, i64, i64)> {
 async fn with_a_million_settled_rows_every_look_up_names_its_index() {
     let db = Database::new().await;
     sqlx::raw_sql(FILL).execute(&db.pool).await.unwrap();
-    let pool = PgPool::connect_with(settled::daemon::connect_options(&db.url).unwrap()).await.unwrap();
+    let pool =
+        PgPool::connect_with(settled::store::session::options(&db.url, Default::default()).unwrap()).await.unwrap();
     let mut tx = pool.begin().await.unwrap();
     let names = ["hooks".to_owned()];
     assert_eq!(queue::destinations_due(&mut tx, &names, None).await.unwrap(), names);

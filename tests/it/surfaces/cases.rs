@@ -150,7 +150,7 @@ async fn case_119_counters_at_three_billion_change_nothing_and_ids_in_json_survi
         format!("/v1/intents/{id}"),
         format!("/v1/intents/{id}/story"),
         "/v1/intents".to_owned(),
-        "/v1/requests".to_owned(),
+        "/v1/requests?unserved=true".to_owned(),
     ] {
         let answer = world.api.get(&path, &responder).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text);
