@@ -1,20 +1,43 @@
 -- What is asked for, and what is tried. No index of intents names a column that a move changes, so moves stay HOT.
+create function settled.is_consistent(state text, occurrence integer, revision integer, holds_effect boolean, approved boolean,
+  attempt integer, key text, kid text, settled_at timestamptz, sent_at timestamptz) returns boolean
+language plpgsql immutable parallel safe
+as $$
+begin
+  return occurrence >= 1 and revision >= 0
+    and (key is null) = (kid is null)
+    and (sent_at is not null) = (state = 'sent')
+    and case state
+      when 'held' then not approved and settled_at is null and holds_effect
+      when 'pending' then settled_at is null and holds_effect
+      when 'in_flight' then settled_at is null and holds_effect and attempt > 0 and key is not null
+      when 'unknown' then settled_at is null and holds_effect
+      when 'abandoned' then settled_at is not null and holds_effect
+      when 'sent' then settled_at is not null
+      when 'failed' then settled_at is not null
+      when 'cancelled' then settled_at is not null
+      else false
+    end;
+end $$;
+comment on function settled.is_consistent(text, integer, integer, boolean, boolean, integer, text, text, timestamptz, timestamptz) is
+  'What the columns of an intent must say of each other. One function and not nine checks: every statement that writes a row reads the checks of its table anew, a sixth of an enqueue.';
+
 create table settled.intents (
   -- What never changes comes first: an update writes only what follows to the log.
   id             uuid primary key,
   tenant         text not null,
-  destination    text not null references settled.destinations (name),
+  destination    text not null,
   effect_scope   text not null,
   recipient      text not null default '',
   reference      text not null,
-  occurrence     integer not null default 1 check (occurrence >= 1),
+  occurrence     integer not null default 1,
   canon_version  integer not null,
   fingerprint    bytea not null,
   declarations   bigint not null,
   created_at     timestamptz not null default clock_timestamp(),
   due_at         timestamptz not null,
   deadline       timestamptz,
-  revision       integer not null default 0 check (revision >= 0),
+  revision       integer not null default 0,
   holds_effect   boolean not null default true,
   approved       boolean not null default true,
   marks          text[] not null default '{}',
@@ -23,22 +46,17 @@ create table settled.intents (
   attempt        integer not null default 0,
   evidence       integer not null default 0,
   version        bigint not null default 0,
-  state          text not null check (state in ('held', 'pending', 'in_flight', 'sent', 'failed', 'unknown', 'cancelled', 'abandoned')),
+  state          text not null,
   settled_at     timestamptz,
   sent_at        timestamptz,
   provider_id    text,
   detail         text,
-  check ((key is null) = (kid is null)),
-  check (state <> 'in_flight' or attempt > 0),
-  check (state <> 'in_flight' or key is not null),
-  check ((state = 'sent') = (sent_at is not null)),
-  check ((state in ('sent', 'failed', 'cancelled', 'abandoned')) = (settled_at is not null)),
-  check (holds_effect or state in ('failed', 'cancelled', 'sent')),
-  check (state <> 'held' or not approved)
+  constraint consistent check (settled.is_consistent(state, occurrence, revision, holds_effect, approved, attempt, key, kid, settled_at, sent_at))
 ) with (fillfactor = 40);
 create unique index intents_effect on settled.intents (tenant, effect_scope, recipient, reference, occurrence) where holds_effect;
 create index intents_reference on settled.intents (reference, tenant);
 comment on table settled.intents is 'One effect that somebody wants once. State is a fold over all evidence; see domain::state.';
+comment on column settled.intents.destination is 'Of settled.destinations, whose rows are never deleted. No foreign key: each would lock that one row in every enqueue.';
 comment on column settled.intents.recipient is 'Normal form of the channel; empty for webhook and file batch.';
 comment on column settled.intents.reference is 'Folded to ASCII lower case here; the payload keeps the spelling that was given (requests.reference).';
 comment on column settled.intents.holds_effect is 'While true nobody else may ask for the effect. False only by hard proof or a person who says absent.';
@@ -53,7 +71,7 @@ comment on column settled.intents.marks is 'duplicate_found, late_result, bounce
 
 create table settled.requests (
   id            uuid primary key,
-  intent_id     uuid not null references settled.intents (id),
+  intent_id     uuid not null,
   tenant        text not null,
   run_id        text not null,
   step          bigint not null check (step >= 0),
@@ -72,11 +90,12 @@ create table settled.requests (
 );
 create index requests_intent on settled.requests (intent_id);
 comment on table settled.requests is 'One call that asked for an effect; append-only; many may point to one intent.';
+comment on column settled.requests.intent_id is 'Written together with the intent, or while its row is locked; the guards keep an intent that has requests.';
 comment on column settled.requests.revision is 'Of the identity: a corrected call after a hard-negative end is the same identity, one higher.';
 comment on column settled.requests.reference is 'As the caller spelled it.';
 
 create table settled.payloads (
-  intent_id uuid primary key references settled.intents (id),
+  intent_id uuid primary key,
   salt      bytea not null,
   body      text not null
 );
@@ -108,7 +127,7 @@ comment on column settled.attempts.report is 'Stage, bytes, reply, cause: the ev
 comment on column settled.attempts.digest is 'SHA-256 of the rendering; a replay with another digest is no replay.';
 
 create table settled.queue (
-  intent_id    uuid primary key references settled.intents (id),
+  intent_id    uuid primary key,
   destination  text not null,
   tenant       text not null,
   kind         text not null check (kind in ('send', 'ask', 'wait')),

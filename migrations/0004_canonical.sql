@@ -76,16 +76,16 @@ begin
 end $$;
 comment on function settled.locate_mark(json, text) is 'JSON pointer of the first value that contains the mark of settled.locate.';
 
-create function settled.locate(body text, bad text) returns text
+create function settled.locate(body text, bad text, path text default '/payload') returns text
 language plpgsql stable
 as $$
 begin
   -- No function walks a JSON text that holds such an escape, so it is marked first.
-  return settled.locate_mark(regexp_replace(body, bad, '\\uE000', 'g')::json, '/payload');
+  return settled.locate_mark(regexp_replace(body, bad, '\\uE000', 'g')::json, path);
 exception when others then
-  return '/payload';
+  return path;
 end $$;
-comment on function settled.locate(text, text) is 'JSON pointer of the value that holds an escape nobody can read; for the words of a refusal only.';
+comment on function settled.locate(text, text, text) is 'JSON pointer of the value that holds an escape nobody can read; for the words of a refusal only.';
 
 create function settled.canonical_number(token text, field text) returns text
 language plpgsql stable parallel safe
@@ -206,7 +206,7 @@ end $$;
 comment on function settled.nfc(text, text) is 'Normal form C (Unicode Standard Annex 15). Raises ST400 for the field where marks are piled up.';
 
 create function settled.canonical_string(given text, field text) returns text
-language sql immutable parallel safe
+language sql stable parallel safe -- to_json() is no more than stable, and declared as less it would not be inlined
 as $$ select to_json(settled.nfc(btrim(given, E'\t\n\r '), field))::text $$;
 comment on function settled.canonical_string(text, text) is 'NFC, without U+0009, 000A, 000D, 0020 at both ends, as a JSON string.';
 

@@ -42,8 +42,11 @@ create type settled.call as (
 comment on type settled.call is 'One call of enqueue, checked and in normal form. Internal.';
 
 create function settled.is_owner() returns boolean
-language sql stable
-as $$ select pg_has_role(session_user, (select n.nspowner from pg_catalog.pg_namespace n where n.nspname = 'settled'), 'member') $$;
+language plpgsql stable
+as $$
+begin
+  return pg_has_role(session_user, (select n.nspowner from pg_catalog.pg_namespace n where n.nspname = 'settled'), 'member');
+end $$;
 comment on function settled.is_owner() is 'Whether the session belongs to the owner of the ledger (the daemon), not to a producer.';
 
 create function settled.tenant_of_session(named text) returns text
@@ -163,56 +166,58 @@ begin
 end $$;
 comment on function settled.rival_open(text) is 'Raises ST423: the lock_timeout of enqueue ran out.';
 
+create function settled.escalate_held(c settled.call, intent uuid) returns void
+language plpgsql volatile
+as $$
+begin
+  insert into settled.escalations (id, subject, intent_id, destination, tenant, reason, cause, summary)
+  values (settled.uuid_v7(), 'intent', intent, c.destination, c.tenant, c.held_for, c.held_for || '/' || c.destination,
+    c.spelled || ' for ' || c.destination || case when c.held_for = 'repeat_flagged'
+      then ': occurrence ' || c.occurrence || ' asked for by a model' else ' waits for approval' end);
+end $$;
+comment on function settled.escalate_held(settled.call, uuid) is 'Tells people of an intent that a policy holds.';
+
 create function settled.accept(c settled.call, identity_revision integer) returns uuid
 language plpgsql volatile
 as $$
 declare
   intent uuid := settled.uuid_v7();
-  escalation uuid := settled.uuid_v7();
+  request uuid := settled.uuid_v7();
   salt bytea := uuid_send(gen_random_uuid());
-  state text := case when c.held_for is null then 'pending' else 'held' end;
-  took_effect boolean;
-  took_identity boolean;
+  print bytea := settled.fingerprint(salt, c.destination, c.recipient, c.reference, c.occurrence, c.canonical);
 begin
-  with i as (
-    insert into settled.intents (id, tenant, destination, effect_scope, recipient, reference, occurrence, state, approved, revision,
-      fingerprint, canon_version, declarations, due_at, deadline)
-    values (intent, c.tenant, c.destination, c.scope, c.recipient, c.reference, c.occurrence, state, c.held_for is null, identity_revision,
-      settled.fingerprint(salt, c.destination, c.recipient, c.reference, c.occurrence, c.canonical), settled.canon_version(),
-      c.declarations, c.due_at, c.deadline)
-    on conflict do nothing returning id, fingerprint, canon_version
-  ), r as (
-    insert into settled.requests (id, intent_id, tenant, run_id, step, slot, revision, reference, fingerprint, canon_version, verdict,
-      surface, principal, instructed_by, traceparent)
-    select settled.uuid_v7(), i.id, c.tenant, c.run_id, c.step, c.slot, identity_revision, c.spelled, i.fingerprint, i.canon_version,
-      'accepted', c.surface, c.principal, c.instructed_by, c.traceparent from i
-    on conflict do nothing returning id, intent_id
-  ), p as (
-    insert into settled.payloads (intent_id, salt, body) select r.intent_id, salt, c.payload::text from r
-  ), q as (
-    insert into settled.queue (intent_id, destination, tenant, kind, due_at, deadline)
-    select r.intent_id, c.destination, c.tenant, case when state = 'held' then 'wait' else 'send' end, c.due_at, c.deadline from r
-  ), j as (
-    insert into settled.journal (intent_id, kind, actor, data)
-    select r.intent_id, 'move', 'producer:' || c.principal, jsonb_build_object('from', null, 'to', state, 'verdict', 'accepted',
-      'request', r.id, 'surface', c.surface, 'revision', identity_revision) from r
-  ), e as (
-    insert into settled.escalations (id, subject, intent_id, destination, tenant, reason, cause, summary)
-    select escalation, 'intent', r.intent_id, c.destination, c.tenant, c.held_for, c.held_for || '/' || c.destination,
-      c.spelled || ' for ' || c.destination || case when c.held_for = 'repeat_flagged'
-        then ': occurrence ' || c.occurrence || ' asked for by a model' else ' waits for approval' end
-    from r where c.held_for is not null
-  )
-  select exists (select from i), exists (select from r) into took_effect, took_identity;
-  if took_effect and not took_identity then
-    raise exception using errcode = 'ST001', message = 'the identity is taken';
+  -- Statements of one row each: for one call they cost less than one statement with five common table expressions.
+  insert into settled.intents (id, tenant, destination, effect_scope, recipient, reference, occurrence, state, approved, revision,
+    fingerprint, canon_version, declarations, due_at, deadline)
+  values (intent, c.tenant, c.destination, c.scope, c.recipient, c.reference, c.occurrence,
+    case when c.held_for is null then 'pending' else 'held' end, c.held_for is null, identity_revision, print, settled.canon_version(),
+    c.declarations, c.due_at, c.deadline)
+  on conflict (tenant, effect_scope, recipient, reference, occurrence) where holds_effect do nothing;
+  if not found then
+    return null;
   end if;
-  return case when took_effect then intent end;
-exception
-  when sqlstate 'ST001' then
-    return null; -- undoes the intent as well
-  when lock_not_available then
-    perform settled.rival_open(c.reference);
+  insert into settled.requests (id, intent_id, tenant, run_id, step, slot, revision, reference, fingerprint, canon_version, verdict,
+    surface, principal, instructed_by, traceparent)
+  values (request, intent, c.tenant, c.run_id, c.step, c.slot, identity_revision, c.spelled, print, settled.canon_version(),
+    'accepted', c.surface, c.principal, c.instructed_by, c.traceparent)
+  on conflict (tenant, run_id, step, slot, revision) do nothing;
+  if not found then
+    delete from settled.intents i where i.id = intent; -- the effect was free, but the identity is taken
+    return null;
+  end if;
+  insert into settled.payloads (intent_id, salt, body) values (intent, salt, c.payload::text);
+  insert into settled.queue (intent_id, destination, tenant, kind, due_at, deadline)
+  values (intent, c.destination, c.tenant, case when c.held_for is null then 'send' else 'wait' end, c.due_at, c.deadline);
+  insert into settled.journal (intent_id, kind, actor, data)
+  values (intent, 'move', 'producer:' || c.principal, jsonb_build_object('from', null, 'to',
+    case when c.held_for is null then 'pending' else 'held' end, 'verdict', 'accepted', 'request', request, 'surface', c.surface,
+    'revision', identity_revision));
+  if c.held_for is not null then
+    perform settled.escalate_held(c, intent);
+  end if;
+  return intent;
+exception when lock_not_available then
+  perform settled.rival_open(c.reference);
 end $$;
 comment on function settled.accept(settled.call, integer) is 'Takes effect and identity, both or none, with payload, queue row, journal and escalation. Null: one of them is taken.';
 
@@ -225,9 +230,10 @@ begin
   with r as (
     insert into settled.requests (id, intent_id, tenant, run_id, step, slot, revision, reference, fingerprint, canon_version, verdict,
       surface, principal, instructed_by, traceparent)
-    values (settled.uuid_v7(), intent.id, c.tenant, c.run_id, c.step, c.slot, identity_revision, c.spelled,
+    select settled.uuid_v7(), i.id, c.tenant, c.run_id, c.step, c.slot, identity_revision, c.spelled,
       case when compared then intent.fingerprint else '' end, intent.canon_version, 'already_requested', c.surface, c.principal,
-      c.instructed_by, c.traceparent)
+      c.instructed_by, c.traceparent
+    from (select n.id from settled.intents n where n.id = intent.id for key share) i -- nobody deletes it meanwhile
     on conflict do nothing returning id
   ), j as (
     insert into settled.journal (intent_id, kind, actor, data)
@@ -296,12 +302,13 @@ $$;
 comment on function settled.never_in_doubt(settled.intents) is 'Ended without effect, and every attempt was hard-negative: its call may be corrected.';
 
 create function settled.answer(verdict text, i settled.intents, compared boolean) returns settled.receipt
-language sql stable
+language plpgsql stable
 as $$
-  select verdict, i.id, i.state, i.provider_id, i.sent_at,
+begin
+  return row(verdict, i.id, i.state, i.provider_id, i.sent_at,
     nullif(concat_ws('; ', case when not compared then 'content not compared' end,
-      case i.state when 'held' then 'waits for a person' else i.detail end), '')
-$$;
+      case i.state when 'held' then 'waits for a person' else i.detail end), ''))::settled.receipt;
+end $$;
 comment on function settled.answer(text, settled.intents, boolean) is 'A receipt about an intent.';
 
 create function settled.replay(c settled.call, i settled.intents) returns settled.receipt
@@ -351,6 +358,7 @@ language plpgsql volatile
 as $$
 declare
   answer settled.receipt;
+  taken uuid;
   i settled.intents;
   newest integer;
   identity_revision integer := 0;
@@ -358,12 +366,10 @@ declare
 begin
   for round in 1..5 loop
     if not barred then
-      answer.intent_id := settled.accept(c, identity_revision);
-      if answer.intent_id is not null then
-        answer.verdict := 'accepted';
-        answer.state := case when c.held_for is null then 'pending' else 'held' end;
-        answer.detail := case when c.held_for is not null then 'waits for a person' end;
-        return answer;
+      taken := settled.accept(c, identity_revision);
+      if taken is not null then
+        return row('accepted', taken, case when c.held_for is null then 'pending' else 'held' end, null, null,
+          case when c.held_for is not null then 'waits for a person' end)::settled.receipt;
       end if;
     end if;
     -- No locks: what is read here may move on, and an answer is about the moment it was read.
@@ -396,34 +402,45 @@ begin
 end $$;
 comment on function settled.decide(settled.call) is 'Insert first, read after, a few rounds; never null.';
 
+create function settled.whole_call(destination text, reference text, payload json, run_id text, step bigint, options jsonb)
+returns settled.call
+language plpgsql stable
+as $$
+declare
+  words text;
+  more text;
+begin
+  return settled.read_call(destination, reference, payload, run_id, step, options);
+exception
+  when sqlstate 'ST400' then -- raised anew from here, so that the server log gets no context of 32 levels
+    get stacked diagnostics words = message_text, more = pg_exception_detail;
+    raise exception using errcode = 'ST400', message = words, detail = more;
+  when invalid_text_representation or untranslatable_character then
+    raise exception using errcode = 'ST400', message = '/payload: must be Unicode text without lone surrogates',
+      detail = jsonb_build_object('field', settled.locate(
+        regexp_replace(payload::text, '\\u[dD][89abAB]..\\u[dD][c-fC-F]..', '', 'g'), '\\u[dD][89a-fA-F]..'), 'rule', 'encoding')::text;
+end $$;
+comment on function settled.whole_call(text, text, json, text, bigint, jsonb) is 'settled.read_call, its refusals without the way to them.';
+
 create function settled.enqueue(destination text, reference text, payload json, run_id text default null, step bigint default null,
   options jsonb default '{}') returns settled.receipt
 language plpgsql volatile security definer
 set search_path = pg_catalog, settled, pg_temp
 set lock_timeout = '5s'
 set standard_conforming_strings = on
+set plan_cache_mode = force_generic_plan -- every statement here looks up by key
 as $$
 declare
   c settled.call;
-  words text;
-  more text;
 begin
   -- Durable whatever the session says; a SET clause of the function would be undone before COMMIT.
   if current_setting('synchronous_commit') <> 'remote_apply' then
     perform set_config('synchronous_commit', 'on', true);
   end if;
-  begin
-    c := settled.read_call(destination, reference, payload, run_id, step, coalesce(options, '{}'));
-  exception
-    when sqlstate 'ST400' then -- raised anew from here, so that the server log gets no context of 32 levels
-      get stacked diagnostics words = message_text, more = pg_exception_detail;
-    when invalid_text_representation or untranslatable_character then
-      words := '/payload: must be Unicode text without lone surrogates';
-      more := jsonb_build_object('field', settled.locate(
-        regexp_replace(payload::text, '\\u[dD][89abAB]..\\u[dD][c-fC-F]..', '', 'g'), '\\u[dD][89a-fA-F]..'), 'rule', 'encoding')::text;
-  end;
-  if words is not null then
-    raise exception using errcode = 'ST400', message = words, detail = more;
+  select * into c from settled.plain_call(enqueue.destination, enqueue.reference, enqueue.payload, enqueue.run_id, enqueue.step,
+    coalesce(enqueue.options, '{}'));
+  if c.destination is null then
+    c := settled.whole_call(destination, reference, payload, run_id, step, coalesce(options, '{}'));
   end if;
   return settled.decide(c);
 end $$;

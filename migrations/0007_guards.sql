@@ -59,6 +59,26 @@ for each row execute function settled.guard_frozen('requests are append-only');
 create trigger append_only before update or delete on settled.journal
 for each row execute function settled.guard_frozen('the journal is append-only');
 
+create function settled.guard_intent() returns trigger
+language plpgsql
+as $$
+begin
+  if exists (select from settled.requests r where r.intent_id = old.id) then
+    raise exception using errcode = 'ST450', message = format('delete on intents is refused: intent %s has requests', old.id);
+  end if;
+  return old;
+end $$;
+comment on function settled.guard_intent() is 'Keeps an intent while a request points to it, as a foreign key would.';
+
+create trigger requests_are_served before delete on settled.intents
+for each row execute function settled.guard_intent();
+
+create trigger destinations_are_kept before delete on settled.destinations
+for each row execute function settled.guard_frozen('destinations are withdrawn, since intents name them');
+
+create trigger names_are_kept before update of name on settled.destinations
+for each row when (old.name <> new.name) execute function settled.guard_frozen('intents name their destination');
+
 create trigger payload_is_frozen before update on settled.payloads
 for each row execute function settled.guard_frozen('payloads are kept as given, or purged');
 

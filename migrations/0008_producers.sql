@@ -34,6 +34,7 @@ begin
   end if;
   execute format('grant usage on schema settled to %I', producer);
   execute format('grant execute on function settled.enqueue(text, text, json, text, bigint, jsonb) to %I', producer);
+  execute format('grant execute on function settled.enqueue_many(json, text, jsonb) to %I', producer);
   execute format('grant execute on function settled.cancel(uuid, text, jsonb) to %I', producer);
   execute format('grant select on settled.receipts to %I', producer);
   perform settled.administered('grant_producer', jsonb_build_object('role', producer, 'tenant', for_tenant));
@@ -53,6 +54,7 @@ begin
   if not exists (select from settled.producers p where p.role = producer) and exists (select from pg_roles r where r.rolname = producer) then
     execute format('revoke all on settled.receipts from %I', producer);
     execute format('revoke all on function settled.enqueue(text, text, json, text, bigint, jsonb) from %I', producer);
+    execute format('revoke all on function settled.enqueue_many(json, text, jsonb) from %I', producer);
     execute format('revoke all on function settled.cancel(uuid, text, jsonb) from %I', producer);
     execute format('revoke all on schema settled from %I', producer);
   end if;

@@ -33,7 +33,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked<'a> {
+pub(super) struct Asked<'a> {
     destination: String,
     reference: String,
     #[serde(borrow)]
@@ -42,16 +42,20 @@ struct Asked<'a> {
     step: Option<i64>,
     slot: Option<String>,
     occurrence: Option<i32>,
+    #[serde(default, deserialize_with = "body::instant")]
     due_at: Option<DateTime<Utc>>,
+    #[serde(default, deserialize_with = "body::instant")]
     deadline: Option<DateTime<Utc>>,
     #[serde(borrow)]
     instructed_by: Option<&'a RawValue>,
     traceparent: Option<String>,
+    /// In bulk only; alone it is the header.
+    pub(super) idempotency_key: Option<String>,
 }
 
 impl Asked<'_> {
     /// The call as the ledger takes it. Tenant and principal come from the token.
-    fn request(self, producer: &Principal, caller_key: Option<String>) -> Result<NewRequest, Problem> {
+    pub(super) fn request(self, producer: &Principal, caller_key: Option<String>) -> Result<NewRequest, Problem> {
         let instructed_by = match self.instructed_by {
             Some(text) => {
                 body::refuse_duplicates(text.get(), "/instructed_by")?;
@@ -107,7 +111,11 @@ async fn ask(
     let producer = caller.must_be(&[Kind::Producer])?;
     let key = caller_key(headers)?;
     let bytes = body::read(headers, body).await?;
-    let request = body::parse::<Asked<'_>>(&bytes)?.request(producer, key.clone())?;
+    let asked = body::parse::<Asked<'_>>(&bytes)?;
+    if asked.idempotency_key.is_some() {
+        return Err(Problem::field(ProblemKind::Malformed, "/idempotency_key", "is the header Idempotency-Key here"));
+    }
+    let request = asked.request(producer, key)?;
     let answer = admission::admit(&state.pool, &request).await;
     if let Some(mode) = admission::met(&answer) {
         state.metrics.failure_mode(mode);

@@ -4,6 +4,7 @@ use std::{collections::HashSet, fmt, time::Duration};
 
 use axum::body::Body;
 use bytes::Bytes;
+use chrono::{DateTime, Utc};
 use http::{HeaderMap, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::{
@@ -17,8 +18,13 @@ use super::problem::{Kind, Problem};
 const MOST_BYTES: usize = 320 * 1024;
 const MOST_TIME: Duration = Duration::from_secs(15);
 
-/// Reads the whole body.
+/// Reads the whole body of a call.
 pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
+    read_up_to(MOST_BYTES, headers, body).await
+}
+
+/// Reads the whole body, of at most so many bytes.
+pub(super) async fn read_up_to(most: usize, headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
     let json = headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
@@ -27,17 +33,21 @@ pub(super) async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Probl
     if !json {
         return Err(Problem::new(Kind::UnsupportedMediaType, "content-type must be application/json"));
     }
-    collect(body).await
+    collect_up_to(most, body).await
 }
 
 /// Reads the whole body, whatever it is.
 pub(super) async fn collect(body: Body) -> Result<Bytes, Problem> {
-    let collected = tokio::time::timeout(MOST_TIME, Limited::new(body, MOST_BYTES).collect())
+    collect_up_to(MOST_BYTES, body).await
+}
+
+async fn collect_up_to(most: usize, body: Body) -> Result<Bytes, Problem> {
+    let collected = tokio::time::timeout(MOST_TIME, Limited::new(body, most).collect())
         .await
         .map_err(|_| Problem::new(Kind::TooSlow, format!("the body must arrive within {} s", MOST_TIME.as_secs())))?;
     collected.map(http_body_util::Collected::to_bytes).map_err(|error| {
         if error.downcast_ref::<LengthLimitError>().is_some() {
-            Problem::new(Kind::TooLarge, format!("the body must not have more than {MOST_BYTES} bytes"))
+            Problem::new(Kind::TooLarge, format!("the body must not have more than {most} bytes"))
         } else {
             Problem::new(Kind::Malformed, "the body ended early")
         }
@@ -46,7 +56,12 @@ pub(super) async fn collect(body: Body) -> Result<Bytes, Problem> {
 
 /// Parses an envelope; the member that does not fit is named.
 pub(super) fn parse<'a, T: Deserialize<'a>>(bytes: &'a Bytes) -> Result<T, Problem> {
-    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    within(std::str::from_utf8(bytes).map_err(|error| Problem::new(Kind::Malformed, error.to_string()))?)
+}
+
+/// Parses a part of an envelope, as [`parse`] does the whole.
+pub(super) fn within<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Problem> {
+    let mut reader = serde_json::Deserializer::from_str(text);
     let parsed = serde_path_to_error::deserialize::<_, T>(&mut reader).map_err(|error| {
         let path = error.path().to_string();
         let words = error.into_inner().to_string();
@@ -63,6 +78,15 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(bytes: &'a Bytes) -> Result<T, Probl
 /// `instructed_by.name` as `/instructed_by/name`.
 fn pointer(path: &str) -> String {
     format!("/{}", path.replace('.', "/"))
+}
+
+/// A point in time, or none. Without an offset it would mean another time at every desk, so it is refused in words.
+pub(super) fn instant<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<DateTime<Utc>>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+    let at = DateTime::parse_from_rfc3339(&text).map_err(|_| {
+        de::Error::custom("must be an RFC 3339 timestamp with an offset, such as 2026-12-01T09:00:00+01:00")
+    })?;
+    Ok(Some(at.to_utc()))
 }
 
 /// Refuses an object that has a member twice, at any depth.

@@ -6,6 +6,7 @@
 mod asking;
 pub mod auth;
 mod body;
+mod bulk;
 mod escalations;
 mod health;
 mod intents;

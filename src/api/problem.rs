@@ -56,6 +56,8 @@ pub enum Kind {
     TooLate,
     /// Somebody else acted meanwhile; who and what is told.
     Stale,
+    /// Items of a bulk call are refused, so nothing was enqueued; each is named by its index.
+    BatchRefused,
     /// The act does not fit how things stand.
     NotPossible,
     /// A reason, evidence or another word is missing; the field is named.
@@ -68,7 +70,7 @@ pub enum Kind {
 
 impl Kind {
     /// All types.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Malformed,
         Self::Invalid,
         Self::IdentityRequired,
@@ -86,6 +88,7 @@ impl Kind {
         Self::RivalOpen,
         Self::TooLate,
         Self::Stale,
+        Self::BatchRefused,
         Self::NotPossible,
         Self::Incomplete,
         Self::Unavailable,
@@ -112,6 +115,7 @@ impl Kind {
             Self::RivalOpen => "rival_open",
             Self::TooLate => "too_late",
             Self::Stale => "stale",
+            Self::BatchRefused => "batch_refused",
             Self::NotPossible => "not_possible",
             Self::Incomplete => "incomplete",
             Self::Unavailable => "unavailable",
@@ -133,7 +137,7 @@ impl Kind {
             Self::Conflict | Self::EndedWithoutEffect | Self::TooLate | Self::Stale | Self::NotPossible => {
                 StatusCode::CONFLICT
             }
-            Self::KeyReused | Self::Incomplete => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::KeyReused | Self::BatchRefused | Self::Incomplete => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Expired => StatusCode::GONE,
             Self::RivalOpen | Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -159,6 +163,7 @@ impl Kind {
             Self::RivalOpen => "Another call about the same thing is still open",
             Self::TooLate => "It was attempted already",
             Self::Stale => "Somebody else was faster",
+            Self::BatchRefused => "Items of the batch are refused",
             Self::NotPossible => "Not as things stand",
             Self::Incomplete => "Something must be said with it",
             Self::Unavailable => "The ledger cannot be reached",
@@ -198,6 +203,7 @@ impl Problem {
             | Kind::Expired
             | Kind::TooLate
             | Kind::Stale
+            | Kind::BatchRefused
             | Kind::NotPossible
             | Kind::Incomplete
             | Kind::Internal => None,
@@ -216,6 +222,16 @@ impl Problem {
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.more.insert(name.to_owned(), value.into());
         self
+    }
+
+    /// Its members, as they are answered.
+    pub(super) fn members(&self) -> Map<String, Value> {
+        let mut body = self.more.clone();
+        body.insert("type".to_owned(), json!(format!("urn:settled:problem:{}", self.kind.name())));
+        body.insert("title".to_owned(), json!(self.kind.title()));
+        body.insert("status".to_owned(), json!(self.kind.status().as_u16()));
+        body.insert("detail".to_owned(), json!(self.detail));
+        body
     }
 
     /// Its type.
@@ -303,11 +319,7 @@ impl From<sqlx::Error> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = self.kind.status();
-        let mut body = self.more;
-        body.insert("type".to_owned(), json!(format!("urn:settled:problem:{}", self.kind.name())));
-        body.insert("title".to_owned(), json!(self.kind.title()));
-        body.insert("status".to_owned(), json!(status.as_u16()));
-        body.insert("detail".to_owned(), json!(self.detail));
+        let mut body = self.members();
         if let Ok(id) = REQUEST_ID.try_with(Clone::clone) {
             body.insert("request_id".to_owned(), json!(id));
         }

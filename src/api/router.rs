@@ -11,7 +11,7 @@ use http::{HeaderName, HeaderValue};
 use uuid::Uuid;
 
 use super::{
-    AppState, asking, escalations, health, intents, pauses,
+    AppState, asking, bulk, escalations, health, intents, pauses,
     problem::{Kind, Problem, REQUEST_ID},
     sightings,
 };
@@ -22,6 +22,7 @@ const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub fn router(state: AppState) -> Router {
     Router::new()
         .route("/v1/intents", post(asking::enqueue).get(intents::list))
+        .route("/v1/intents/bulk", post(bulk::enqueue))
         .route("/v1/requests", get(intents::unserved))
         .route("/v1/intents/{id}", get(intents::show))
         .route("/v1/intents/{id}/story", get(intents::story))

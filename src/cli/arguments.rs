@@ -134,12 +134,21 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Enqueue {
     /// Name of the destination
-    pub destination: String,
+    #[arg(required_unless_present = "bulk", conflicts_with = "bulk")]
+    pub destination: Option<String>,
     /// Business reference, such as INV-2291
-    pub reference: String,
+    #[arg(required_unless_present = "bulk")]
+    pub reference: Option<String>,
     /// JSON text, `@FILE`, or `-` for standard input
-    #[arg(long, short)]
-    pub payload: String,
+    #[arg(long, short, required_unless_present = "bulk", conflicts_with = "bulk")]
+    pub payload: Option<String>,
+    /// Many calls: a file with one JSON object a line, members as of POST /v1/intents and idempotency_key; `-` for standard
+    /// input. All or nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["run_id", "step", "idempotency_key", "due_at", "deadline", "instructed_by", "traceparent"])]
+    pub bulk: Option<String>,
+    /// With --bulk: each line for itself; the exit code is that of the first refused line
+    #[arg(long, requires = "bulk")]
+    pub per_item: bool,
     /// Run of the agent or program; with --step the identity of the call
     #[arg(long, requires = "step")]
     pub run_id: Option<String>,

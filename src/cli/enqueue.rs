@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::{
     arguments::{Api, Enqueue},
+    bulk,
     client::{Client, Reply},
     context::Context,
     exit::{Exit, Failure},
@@ -19,11 +20,26 @@ use crate::store::{
 };
 
 pub(super) async fn run(context: &Context, asked: &Enqueue) -> Result<Exit, Failure> {
-    let payload = payload(&asked.payload)?;
-    match Client::of(&asked.api)? {
-        Some(client) => over_http(context, asked, &payload, &client).await,
-        None => by_database(context, asked, payload).await,
+    if let Some(file) = &asked.bulk {
+        return bulk::run(context, asked, file).await;
     }
+    let (Some(destination), Some(reference), Some(payload_at)) = (&asked.destination, &asked.reference, &asked.payload)
+    else {
+        return Err(Failure::new(Exit::Usage, "give a destination, a reference and --payload, or --bulk"));
+    };
+    let one = One { asked, destination, reference, payload: payload(payload_at)? };
+    match Client::of(&asked.api)? {
+        Some(client) => over_http(context, &one, &client).await,
+        None => by_database(context, one).await,
+    }
+}
+
+/// One call, with what it cannot be without.
+struct One<'a> {
+    asked: &'a Enqueue,
+    destination: &'a str,
+    reference: &'a str,
+    payload: String,
 }
 
 pub(super) async fn cancel(
@@ -81,12 +97,13 @@ fn instructed_by(asked: &Enqueue) -> Result<Option<Value>, Failure> {
         .map_err(|error| Failure::new(Exit::Invalid, format!("--instructed-by: must be JSON: {error}")))
 }
 
-async fn by_database(context: &Context, asked: &Enqueue, payload: String) -> Result<Exit, Failure> {
+async fn by_database(context: &Context, one: One<'_>) -> Result<Exit, Failure> {
+    let One { asked, destination, reference, payload } = one;
     let mut conn = context.connect().await?;
     let owner = listing::is_owner(&mut conn).await?;
     let request = NewRequest {
-        destination: asked.destination.clone(),
-        reference: asked.reference.clone(),
+        destination: destination.to_owned(),
+        reference: reference.to_owned(),
         payload,
         run_id: asked.run_id.clone(),
         step: asked.step,
@@ -106,7 +123,7 @@ async fn by_database(context: &Context, asked: &Enqueue, payload: String) -> Res
     };
     let receipt = ask(&mut conn, &request).await.map_err(refused)?;
     let value = serde_json::to_value(&receipt)?;
-    answer(context, asked, &value)
+    answer(context, reference, &value)
 }
 
 /// One statement, one transaction; a conflict is written down afterwards, as every surface does.
@@ -141,15 +158,16 @@ struct Body<'a> {
     traceparent: Option<&'a str>,
 }
 
-async fn over_http(context: &Context, asked: &Enqueue, payload: &str, client: &Client) -> Result<Exit, Failure> {
+async fn over_http(context: &Context, one: &One<'_>, client: &Client) -> Result<Exit, Failure> {
+    let One { asked, destination, reference, payload } = one;
     if asked.tenant.is_some() {
         return Err(Failure::new(Exit::Usage, "--tenant: over HTTP the token names the tenant"));
     }
     let raw = serde_json::from_str(payload)
         .map_err(|error| Failure::new(Exit::Invalid, format!("--payload: must be JSON: {error}")))?;
     let body = serde_json::to_string(&Body {
-        destination: &asked.destination,
-        reference: &asked.reference,
+        destination,
+        reference,
         payload: raw,
         run_id: asked.run_id.as_deref(),
         step: asked.step,
@@ -162,17 +180,17 @@ async fn over_http(context: &Context, asked: &Enqueue, payload: &str, client: &C
     })?;
     let key: Vec<(&str, &str)> = asked.idempotency_key.iter().map(|key| ("idempotency-key", key.as_str())).collect();
     let reply = client.call("POST", "/v1/intents", &key, Some(body)).await?;
-    answer(context, asked, &ok(&reply)?)
+    answer(context, reference, &ok(&reply)?)
 }
 
-fn answer(context: &Context, asked: &Enqueue, receipt: &Value) -> Result<Exit, Failure> {
+fn answer(context: &Context, reference: &str, receipt: &Value) -> Result<Exit, Failure> {
     context.out.value(receipt, |receipt| {
         let id = receipt["intent_id"].as_str().unwrap_or("-");
         let state = receipt["state"].as_str().unwrap_or("-");
         let mut words = match receipt["verdict"].as_str() {
             Some("replayed") => format!("replayed: this call is known; intent {id} is {state}"),
             Some("already_requested") => {
-                format!("already requested: {} is intent {id}, {state}; nothing new is sent", asked.reference)
+                format!("already requested: {reference} is intent {id}, {state}; nothing new is sent")
             }
             Some(_) | None => format!("accepted: intent {id} is {state}"),
         };
@@ -193,6 +211,13 @@ pub(super) fn ok(reply: &Reply) -> Result<Value, Failure> {
     if (200..300).contains(&reply.status) {
         return Ok(body);
     }
+    let (exit, words) = problem(&body);
+    let words = if words.is_empty() { format!("the API answered {}", reply.status) } else { words };
+    Err(Failure::new(exit, words))
+}
+
+/// What a problem document says, and the exit code that it means.
+pub(super) fn problem(body: &Value) -> (Exit, String) {
     let name = body["type"].as_str().and_then(|t| t.rsplit(':').next()).unwrap_or("");
     let exit = match name {
         "conflict" | "key_reused" => Exit::Conflict,
@@ -206,11 +231,11 @@ pub(super) fn ok(reply: &Reply) -> Result<Value, Failure> {
         "malformed" | "invalid" | "incomplete" | "identity_required" | "too_large" => Exit::Invalid,
         _ => Exit::Failed,
     };
-    let mut words = body["detail"].as_str().map_or_else(|| format!("the API answered {}", reply.status), str::to_owned);
+    let mut words = body["detail"].as_str().unwrap_or_default().to_owned();
     if let Some(pointers) = body["pointers"].as_array() {
         words.push_str(&differs(pointers.iter().filter_map(Value::as_str)));
     }
-    Err(Failure::new(exit, words))
+    (exit, words)
 }
 
 fn differs<'a>(pointers: impl Iterator<Item = &'a str>) -> String {
@@ -218,7 +243,7 @@ fn differs<'a>(pointers: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// A refusal of the ledger, with the exit code it means.
-fn refused(error: EnqueueError) -> Failure {
+pub(super) fn refused(error: EnqueueError) -> Failure {
     let words = error.to_string();
     let exit = match &error {
         EnqueueError::Invalid { .. } | EnqueueError::IdentityRequired => Exit::Invalid,

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod asking;
+mod bulk;
 mod check;
 mod client;
 mod context;

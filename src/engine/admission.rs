@@ -8,7 +8,10 @@ use uuid::Uuid;
 
 use crate::{
     domain::failure_mode::FailureMode,
-    store::requests::{self, ConflictKind, EnqueueError, NewRequest, Receipt, Verdict},
+    store::{
+        bulk::{self, BulkError, Mode},
+        requests::{self, ConflictKind, EnqueueError, NewRequest, Receipt, Verdict},
+    },
 };
 
 /// 40001 and 40P01 of our own one-statement transaction pass after a few rounds.
@@ -20,13 +23,58 @@ const ROUNDS: u32 = 5;
 /// As [`EnqueueError`] says. A lost connection leaves open whether it was accepted; the same call again tells.
 pub async fn admit(pool: &PgPool, request: &NewRequest) -> Result<Receipt, EnqueueError> {
     let answer = ask(pool, request).await;
-    if let Err(EnqueueError::Conflict { conflict, .. }) = &answer {
-        // The refusal is the answer whatever happens to its record.
-        if let Err(error) = record(pool, request, conflict).await {
-            tracing::warn!(intent_id = %conflict.intent_id, %error, "failed to record a conflict");
-        }
+    if let Err(error) = &answer {
+        write_down(pool, request, error).await;
     }
     answer
+}
+
+/// Asks for many effects in one transaction, answered in their order. In mode [`Mode::PerItem`] a refusal is an answer.
+///
+/// # Errors
+/// [`BulkError::Refused`] in the other mode: nothing was enqueued.
+pub async fn admit_many(
+    pool: &PgPool,
+    requests: &[NewRequest],
+    mode: Mode,
+) -> Result<Vec<Result<Receipt, EnqueueError>>, BulkError> {
+    let mut round = 1;
+    let answers = loop {
+        let answers = {
+            let mut conn = pool.acquire().await?;
+            bulk::enqueue_many(&mut conn, requests, mode).await
+        };
+        match answers {
+            Err(BulkError::Call(error)) if error.is_serialization() && round < ROUNDS => round += 1,
+            other => break other,
+        }
+    };
+    match &answers {
+        Ok(answers) => {
+            for (request, answer) in requests.iter().zip(answers) {
+                if let Err(error) = answer {
+                    write_down(pool, request, error).await;
+                }
+            }
+        }
+        Err(BulkError::Refused(refused)) => {
+            for one in refused {
+                if let Some(request) = requests.get(one.index) {
+                    write_down(pool, request, &one.error).await;
+                }
+            }
+        }
+        Err(BulkError::Call(_)) => {}
+    }
+    answers
+}
+
+/// Writes a conflict down. The refusal is the answer whatever happens to its record.
+async fn write_down(pool: &PgPool, request: &NewRequest, error: &EnqueueError) {
+    let EnqueueError::Conflict { conflict, .. } = error else { return };
+    if let Err(error) = record(pool, request, conflict).await {
+        tracing::warn!(intent_id = %conflict.intent_id, %error, "failed to record a conflict");
+    }
 }
 
 /// The failure mode that an answer has contained: a second decision, or a step that came back as something else.

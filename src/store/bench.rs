@@ -49,9 +49,11 @@ pub async fn enqueue(pool: &PgPool, reference: &str) -> Result<(), sqlx::Error> 
 pub async fn enqueue_range(pool: &PgPool, from: i64, upto: i64) -> Result<(), sqlx::Error> {
     sqlx::query!(
         r#"-- bench::enqueue_range
-        select count((e).verdict) as "count!" from (
-            select settled.enqueue('sink', 'bulk-' || n, $3::text::json, 'bulk-' || n, 1, '{"tenant": "bench"}') as e
-              from generate_series($1::bigint, $2::bigint - 1) n) x"#,
+        select count(*) as "count!" from settled.enqueue_many(
+            (select json_agg(json_build_object('destination', 'sink', 'reference', 'bulk-' || n, 'payload', $3::text::json,
+                    'run_id', 'bulk-' || n, 'step', 1))
+               from generate_series($1::bigint, $2::bigint - 1) n),
+            'all_or_nothing', '{"tenant": "bench"}')"#,
         from,
         upto,
         payload(),

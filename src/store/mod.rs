@@ -5,6 +5,7 @@ pub mod attempts;
 pub mod audits;
 #[cfg(feature = "demo")]
 pub mod bench;
+pub mod bulk;
 pub mod destinations;
 pub mod doctor;
 pub mod error;

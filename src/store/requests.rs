@@ -94,7 +94,7 @@ impl Verdict {
         }
     }
 
-    fn parse(word: &str) -> Option<Self> {
+    pub(super) fn parse(word: &str) -> Option<Self> {
         [Self::Accepted, Self::Replayed, Self::AlreadyRequested].into_iter().find(|v| v.as_str() == word)
     }
 }
@@ -241,9 +241,12 @@ impl From<sqlx::Error> for EnqueueError {
 /// The variant of an SQLSTATE; none where it is not one of the ledger's, or where its detail is not what the ledger writes.
 fn typed(error: &sqlx::Error) -> Option<EnqueueError> {
     let raised = error.as_database_error()?.try_downcast_ref::<sqlx::postgres::PgDatabaseError>()?;
-    let words = raised.message().to_owned();
-    let detail = raised.detail().unwrap_or_default();
-    match raised.code() {
+    refusal(raised.code(), raised.message().to_owned(), raised.detail().unwrap_or_default())
+}
+
+/// The variant of an SQLSTATE with its words and detail, however they came.
+pub(super) fn refusal(code: &str, words: String, detail: &str) -> Option<EnqueueError> {
+    match code {
         "ST400" => {
             let Named { field, rule } = serde_json::from_str(detail).ok()?;
             Some(EnqueueError::Invalid { field, rule, words })
@@ -264,7 +267,7 @@ fn typed(error: &sqlx::Error) -> Option<EnqueueError> {
     }
 }
 
-fn payload_invalid(rule: &str, words: &str) -> EnqueueError {
+pub(super) fn payload_invalid(rule: &str, words: &str) -> EnqueueError {
     EnqueueError::Invalid { field: "/payload".to_owned(), rule: rule.to_owned(), words: format!("/payload: {words}") }
 }
 

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     channels::{
-        classify::{retry_after, rules::Unit},
+        classify::{Unit, retry_after},
         wire::{
             AlwaysOpen,
             http1::{self, Reply, Request},

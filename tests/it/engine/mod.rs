@@ -18,6 +18,7 @@ mod failure_modes;
 mod generations;
 mod lag;
 mod listing;
+mod million;
 mod path;
 mod proof;
 mod replay;

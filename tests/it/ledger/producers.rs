@@ -65,6 +65,8 @@ async fn a_producer_can_touch_no_table_and_decide_nothing() {
         "select settled.uuid_v7()",
         "select settled.decide(null)",
         "select settled.accept(null, 0)",
+        "select settled.bulk_accept(null)",
+        "select * from settled.plain_call(null, null, null, null, null, null)",
         "create table settled.mine ()",
         "create function settled.mine() returns int language sql as 'select 1'",
     ] {
@@ -78,7 +80,7 @@ async fn a_producer_can_touch_no_table_and_decide_nothing() {
     .fetch_all(world.pool())
     .await
     .unwrap();
-    assert_eq!(functions, ["cancel", "enqueue"]);
+    assert_eq!(functions, ["cancel", "enqueue", "enqueue_many"]);
 }
 
 #[tokio::test]

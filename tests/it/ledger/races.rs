@@ -41,7 +41,7 @@ async fn running_the_handler_twice_at_once_makes_one_row_and_one_call() {
 }
 
 #[tokio::test]
-async fn fifty_identical_calls_wait_for_a_first_one_that_commits_after_three_seconds() {
+async fn case_118_fifty_identical_calls_wait_for_a_first_one_that_commits_after_three_seconds() {
     let world = World::new().await;
     let mut first = world.owner().await;
     sql(&mut first, "begin").await;
@@ -57,7 +57,7 @@ async fn fifty_identical_calls_wait_for_a_first_one_that_commits_after_three_sec
 }
 
 #[tokio::test]
-async fn fifty_identical_calls_make_one_row_when_the_first_one_rolls_back() {
+async fn case_118_fifty_identical_calls_make_one_row_when_the_first_one_rolls_back() {
     let world = World::new().await;
     let mut first = world.owner().await;
     sql(&mut first, "begin").await;

@@ -11,33 +11,33 @@ use uuid::Uuid;
 
 use super::http_support::{Answer, Api};
 
-fn call(reference: &str, run_id: &str, step: i64) -> Value {
+pub(super) fn call(reference: &str, run_id: &str, step: i64) -> Value {
     json!({ "destination": "hooks", "reference": reference, "payload": { "amount": 1 }, "run_id": run_id, "step": step })
 }
 
-fn with(mut body: Value, name: &str, value: Value) -> Value {
+pub(super) fn with(mut body: Value, name: &str, value: Value) -> Value {
     body[name] = value;
     body
 }
 
-struct World {
-    api: Api,
-    token: String,
+pub(super) struct World {
+    pub(super) api: Api,
+    pub(super) token: String,
 }
 
 impl World {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let api = Api::new().await;
         api.destination("hooks", &["acme"]).await;
         let token = api.token(Kind::Producer, Some("acme")).await;
         Self { api, token }
     }
 
-    async fn ask(&self, body: &Value) -> Answer {
+    pub(super) async fn ask(&self, body: &Value) -> Answer {
         self.api.post("/v1/intents", &self.token, body).await
     }
 
-    async fn ask_with_key(&self, key: &str, body: &Value) -> Answer {
+    pub(super) async fn ask_with_key(&self, key: &str, body: &Value) -> Answer {
         let builder = Request::builder().method("POST").uri("/v1/intents");
         let builder = builder.header("authorization", format!("Bearer {}", self.token));
         let builder = builder.header("content-type", "application/json").header("idempotency-key", key);
@@ -45,7 +45,7 @@ impl World {
     }
 
     /// As any SQL client would, in its own transaction.
-    async fn ask_by_sql(
+    pub(super) async fn ask_by_sql(
         &self,
         destination: &str,
         reference: &str,
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    async fn count(&self, table: &str) -> i64 {
+    pub(super) async fn count(&self, table: &str) -> i64 {
         let sql = format!("select count(*) from settled.{table}");
         sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&self.api.db.pool).await.unwrap()
     }

@@ -454,3 +454,49 @@ async fn nothing_in_a_story_commands_the_terminal() {
     let json: serde_json::Value = serde_json::from_str(&out(&in_database(&db, &["show", "INV-1", "--json"]))).unwrap();
     assert!(json.to_string().contains("s\u{9b}31m\u{202e}gpj"), "{json}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_calls_is_enqueued_as_a_whole_or_line_by_line() {
+    let at = Installed::new().await;
+    let line = |n: i64, payload: &str| {
+        format!(r#"{{"destination":"hooks","reference":"INV-{n}","payload":{payload},"run_id":"run","step":{n}}}"#)
+    };
+    let file = at.dir.path().join("calls.jsonl");
+    let bulk = |lines: &[String], more: &[&str]| {
+        std::fs::write(&file, lines.join("\n")).unwrap();
+        let mut arguments = vec!["enqueue", "--bulk", file.to_str().unwrap(), "--tenant", "acme"];
+        arguments.extend(more);
+        at.run(&arguments)
+    };
+    let mut lines: Vec<String> = (0..1200).map(|n| line(n, r#"{"amount":1.0}"#)).collect();
+    lines[1100] = line(1100, r#"{"body":"\u0000"}"#);
+    let none = bulk(&lines, &[]);
+    assert_eq!(none.status.code(), Some(65), "{}", err(&none));
+    assert_eq!(err(&none), "settled: nothing was enqueued\nline 1101: /payload/body: must not contain U+0000\n");
+    assert_eq!(count(&at).await, 0);
+    let each = bulk(&lines, &["--per-item", "--json"]);
+    assert_eq!(each.status.code(), Some(65), "the code of the first refused line");
+    let told: Vec<serde_json::Value> = out(&each).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!((told.len(), &told[1100]["line"]), (1200, &serde_json::json!(1101)));
+    assert!(told[1100]["error"].as_str().unwrap().contains("U+0000") && told[1199]["verdict"] == "accepted");
+    assert_eq!(count(&at).await, 1199);
+    lines[1100] = line(1100, "{}");
+    let again = bulk(&lines, &[]);
+    assert_eq!(again.status.code(), Some(0), "{}", err(&again));
+    assert!(
+        out(&again).lines().nth(1).unwrap().contains("replayed") && out(&again).contains("accepted"),
+        "{}",
+        out(&again)
+    );
+    let conflict = bulk(&[line(1, r#"{"amount":2}"#)], &["--per-item"]);
+    assert_eq!(conflict.status.code(), Some(4), "{}", out(&conflict));
+    let wrong = bulk(&["{}".to_owned(), "x".to_owned()], &[]);
+    assert_eq!(wrong.status.code(), Some(65));
+    assert!(err(&wrong).contains("line 2: "), "{}", err(&wrong));
+    assert_eq!(at.run(&["enqueue", "--bulk", "x", "hooks", "INV-1", "--payload", "{}"]).status.code(), Some(2));
+    assert_eq!(at.run(&["enqueue", "hooks", "INV-1"]).status.code(), Some(2), "a payload is needed");
+}
+
+async fn count(at: &Installed) -> i64 {
+    sqlx::query_scalar("select count(*) from settled.intents").fetch_one(&at.db.pool).await.unwrap()
+}

@@ -1,6 +1,8 @@
 //! Configuration, HTTP API and command line, as their callers see them.
 
 mod asking;
+mod bulk;
+mod cases;
 mod cli;
 mod config;
 mod doctor;
