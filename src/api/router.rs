@@ -11,8 +11,9 @@ use http::{HeaderName, HeaderValue};
 use uuid::Uuid;
 
 use super::{
-    AppState, asking, escalations, health, intents, pauses, sightings,
+    AppState, asking, escalations, health, intents, pauses,
     problem::{Kind, Problem, REQUEST_ID},
+    sightings,
 };
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

@@ -52,7 +52,8 @@ pub(super) async fn take(
     let (mut taken, mut repeated, mut unexplained, mut ignored) = (0, 0, 0, 0);
     for receipt in &receipts {
         let clock = &*state.clock;
-        match sightings::take(&state.pool, fleet, clock, &state.metrics, &destination, receipt, &reporter.token).await? {
+        match sightings::take(&state.pool, fleet, clock, &state.metrics, &destination, receipt, &reporter.token).await?
+        {
             Taken::Evidence(_) | Taken::Kept(_) => taken += 1,
             Taken::Repeated => repeated += 1,
             Taken::Orphan => unexplained += 1,
@@ -74,7 +75,8 @@ async fn told(headers: &HeaderMap, body: Body) -> Result<Value, Problem> {
         return body::parse(&bytes);
     }
     let bytes = body::collect(body).await?;
-    let members: Map<String, Value> =
-        url::form_urlencoded::parse(&bytes).map(|(name, value)| (name.into_owned(), Value::from(value.into_owned()))).collect();
+    let members: Map<String, Value> = url::form_urlencoded::parse(&bytes)
+        .map(|(name, value)| (name.into_owned(), Value::from(value.into_owned())))
+        .collect();
     Ok(Value::Object(members))
 }

@@ -156,7 +156,9 @@ fn words(shown: &Shown) -> String {
         text.push_str(&format!("  WAITS until {}: it asked for a pause\n", at.format("%F %T UTC")));
     }
     if let Some(rate) = p.learned_a_second {
-        text.push_str(&format!("  SLOWED to {rate:.2} a second, since it said that more is too much; it grows by itself\n"));
+        text.push_str(&format!(
+            "  SLOWED to {rate:.2} a second, since it said that more is too much; it grows by itself\n"
+        ));
     }
     if let Some(at) = p.tested_at {
         let how = match &p.test_failed {

@@ -198,7 +198,11 @@ fn limits(destination: &Destination, at: &str, broken: &mut Broken<'_>) {
     broken.unless(l.open_unknowns >= 1, format!("{at}.limits.open_unknowns"), "must be at least 1");
     if let Some(rate) = &l.rate {
         let at = format!("{at}.limits.rate");
-        broken.unless(rate.per_second.is_some() != rate.per_minute.is_some(), at.as_str(), "give exactly one of per_second and per_minute");
+        broken.unless(
+            rate.per_second.is_some() != rate.per_minute.is_some(),
+            at.as_str(),
+            "give exactly one of per_second and per_minute",
+        );
         let positive = [rate.per_second, rate.per_minute].into_iter().flatten().all(|n| n.is_finite() && n > 0.0);
         broken.unless(positive, at.as_str(), "must be more than 0");
         broken.unless(rate.burst != Some(0), format!("{at}.burst"), "must be at least 1");

@@ -95,7 +95,11 @@ impl Sightings {
         if words.is_empty() {
             return Err(("delivered", "or accepted or failed must name a word of the status"));
         }
-        if words.iter().enumerate().any(|(at, word)| words.iter().skip(at + 1).any(|other| other.eq_ignore_ascii_case(word))) {
+        if words
+            .iter()
+            .enumerate()
+            .any(|(at, word)| words.iter().skip(at + 1).any(|other| other.eq_ignore_ascii_case(word)))
+        {
             return Err(("delivered", "must not name a word of the status twice, here or in accepted or failed"));
         }
         Ok(())

@@ -117,7 +117,14 @@ impl Case {
         let Some(intent) = store::intents::lock(conn, id, at).await? else { return Ok(None) };
         let attempts = store::attempts::of(conn, id).await?;
         let told = store::journal::evidence_of(conn, id).await?;
-        let mut case = Self { intent, attempts, look_ups: Vec::new(), statements: Vec::new(), sightings: Vec::new(), reports: Vec::new() };
+        let mut case = Self {
+            intent,
+            attempts,
+            look_ups: Vec::new(),
+            statements: Vec::new(),
+            sightings: Vec::new(),
+            reports: Vec::new(),
+        };
         case.read(told)?;
         Ok(Some(case))
     }

@@ -188,8 +188,7 @@ pub async fn take(
     }
     let mut tx = pool.begin().await?;
     store::durable(&mut tx).await?;
-    let known =
-        store::sightings::intent_of(&mut tx, destination, &receipt.key, receipt.reference.as_deref()).await?;
+    let known = store::sightings::intent_of(&mut tx, destination, &receipt.key, receipt.reference.as_deref()).await?;
     if let Some(id) = known {
         // Before anything is written, so that everybody locks in the same order.
         store::intents::lock(&mut tx, id, clock.sql_now()).await?;

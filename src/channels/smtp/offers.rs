@@ -62,7 +62,14 @@ mod tests {
     fn the_greeting_line_offers_nothing_and_case_does_not_matter() {
         let lines = ["STARTTLS relay.test", "size 10240000", "Auth=LOGIN", "AUTH PLAIN XOAUTH2", "dsn"];
         let reply = Reply { code: 250, lines: lines.map(str::to_owned).to_vec() };
-        let wanted = Offers { size: true, largest: Some(10_240_000), auth_plain: true, auth_login: true, dsn: true, ..Offers::default() };
+        let wanted = Offers {
+            size: true,
+            largest: Some(10_240_000),
+            auth_plain: true,
+            auth_login: true,
+            dsn: true,
+            ..Offers::default()
+        };
         assert_eq!(Offers::read(&reply), wanted);
     }
 }

@@ -85,7 +85,10 @@ fn recipient(payload: &Payload, outgoing: &Outgoing) -> Result<Mailbox, Unsuppor
         return Err(refused("/to", "must give the domain as A-label"));
     }
     if to.email.user().chars().any(invisible) {
-        return Err(refused("/to", "must not hold characters in the local part that are invisible or turn text around"));
+        return Err(refused(
+            "/to",
+            "must not hold characters in the local part that are invisible or turn text around",
+        ));
     }
     // The effect was admitted for this recipient and no other.
     if normal_form(&to.email) != outgoing.recipient {

@@ -94,7 +94,8 @@ impl Signers {
         if self.0.is_empty() {
             return Ok(None);
         }
-        let at = i64::try_from(timestamp).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0)).ok_or(NoneValid)?;
+        let at =
+            i64::try_from(timestamp).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0)).ok_or(NoneValid)?;
         let valid = |signer: &&Signer| {
             signer.not_before.is_none_or(|from| from <= at) && signer.not_after.is_none_or(|until| at < until)
         };
@@ -250,7 +251,8 @@ mod tests {
     /// Seed and public key of RFC 8032 section 7.1, test 1. The signature was made by OpenSSL.
     const SEED: &str = "whsk_nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=";
     const PAIR: &str = "whsk_nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2DXWpgBgrEKt9VL/tPJZAc6DuFy89qmIyWvAhpo9wdRGg==";
-    const MADE_BY_OPENSSL: &str = "jfp5j4J3Buv9EPOcc9Bqo8rJqAO1H6lrRl0WZQdzVZI6IttNPT8HSLyPvUvY54dJJt2BQGA01di1ePvigCwlCw==";
+    const MADE_BY_OPENSSL: &str =
+        "jfp5j4J3Buv9EPOcc9Bqo8rJqAO1H6lrRl0WZQdzVZI6IttNPT8HSLyPvUvY54dJJt2BQGA01di1ePvigCwlCw==";
 
     #[test]
     fn an_ed25519_key_signs_as_another_implementation_does() {

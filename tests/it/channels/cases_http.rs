@@ -217,7 +217,10 @@ async fn case_068_a_failed_handshake_is_not_sent_with_its_reason_and_a_ca_file_w
 }
 
 /// What a client offers in its hello, and whether it went on after a server that speaks HTTP/2 alone.
-async fn insisting_on_h2(listener: tokio::net::TcpListener, made: rcgen::CertifiedKey<rcgen::KeyPair>) -> (Vec<Vec<u8>>, bool) {
+async fn insisting_on_h2(
+    listener: tokio::net::TcpListener,
+    made: rcgen::CertifiedKey<rcgen::KeyPair>,
+) -> (Vec<Vec<u8>>, bool) {
     let (tcp, _) = listener.accept().await.unwrap();
     let acceptor = rustls::server::Acceptor::default();
     let start = tokio_rustls::LazyConfigAcceptor::new(acceptor, tcp).await.unwrap();

@@ -71,7 +71,9 @@ async fn case_039_malformed_rows_end_with_a_reason_after_one_look_and_the_good_o
     let mut world = World::new(&[mail(&relay)]).await;
     let mut bad = Vec::new();
     for (n, payload) in
-        ["[]", "null", r#"{"subject":"s","text":"t"}"#, r#"{"to":42,"subject":"s","text":"t"}"#, "", "{\"to\":"].iter().enumerate()
+        ["[]", "null", r#"{"subject":"s","text":"t"}"#, r#"{"to":42,"subject":"s","text":"t"}"#, "", "{\"to\":"]
+            .iter()
+            .enumerate()
     {
         bad.push(smuggle(&world, 1 + u32::try_from(n).unwrap(), payload).await);
     }
@@ -113,12 +115,20 @@ async fn case_040_a_dead_endpoint_is_probed_now_and_then_and_nobody_else_notices
     }
     let mut a_minute = Vec::new();
     for _ in 0..20 {
-        let before = count(&world, "settled.attempts where generation = (select generation from settled.destinations where name = 'dead')").await;
+        let before = count(
+            &world,
+            "settled.attempts where generation = (select generation from settled.destinations where name = 'dead')",
+        )
+        .await;
         for _ in 0..12 {
             world.dispatch().await;
             world.turn(5);
         }
-        let after = count(&world, "settled.attempts where generation = (select generation from settled.destinations where name = 'dead')").await;
+        let after = count(
+            &world,
+            "settled.attempts where generation = (select generation from settled.destinations where name = 'dead')",
+        )
+        .await;
         a_minute.push(after - before);
         world.sweeper.step().await.unwrap();
     }
@@ -129,7 +139,10 @@ async fn case_040_a_dead_endpoint_is_probed_now_and_then_and_nobody_else_notices
     // Refused connections spend nothing, and people are told once, of the destination and of no intent.
     assert_eq!(count(&world, "settled.intents where destination = 'dead' and state = 'pending'").await, 200);
     let told: Vec<(String, String, String)> =
-        sqlx::query_as("select subject, reason, destination from settled.escalations").fetch_all(&world.db.pool).await.unwrap();
+        sqlx::query_as("select subject, reason, destination from settled.escalations")
+            .fetch_all(&world.db.pool)
+            .await
+            .unwrap();
     assert_eq!(told, [("destination".to_owned(), "destination_parked".to_owned(), "dead".to_owned())]);
     assert_eq!(count(&world, "settled.destinations where parked_at is not null").await, 0);
     // Back again it is sent to, slowly at first, and what was told is taken back.

@@ -199,8 +199,8 @@ async fn a_retry_after_of_minutes_is_waited_for_and_spends_no_attempt() {
 async fn an_absolute_cap_of_open_unknowns_holds_for_two_daemons_together() {
     let receiver = Webhook::start().await.unwrap();
     let limits = "concurrency = 8\nopen_unknowns = 10\nbreaker_after = 1000\nlease_margin";
-    let entries =
-        [mute_webhook("erp", &receiver, "in_doubt = \"person\"").replace("[limits]\nlease_margin", &format!("[limits]\n{limits}"))];
+    let entries = [mute_webhook("erp", &receiver, "in_doubt = \"person\"")
+        .replace("[limits]\nlease_margin", &format!("[limits]\n{limits}"))];
     let mut one = World::new(&entries).await;
     let mut two = one.beside(&entries, 1, "k1").await;
     receiver.faults().always(Fault::LoseReply);
@@ -218,8 +218,8 @@ async fn an_absolute_cap_of_open_unknowns_holds_for_two_daemons_together() {
 async fn sends_under_way_count_against_the_cap_of_open_unknowns() {
     let receiver = Webhook::start().await.unwrap();
     let limits = "concurrency = 8\nopen_unknowns = 5\nlease_margin";
-    let entries =
-        [mute_webhook("erp", &receiver, "in_doubt = \"person\"").replace("[limits]\nlease_margin", &format!("[limits]\n{limits}"))];
+    let entries = [mute_webhook("erp", &receiver, "in_doubt = \"person\"")
+        .replace("[limits]\nlease_margin", &format!("[limits]\n{limits}"))];
     let mut one = World::new(&entries).await;
     let mut two = one.beside(&entries, 1, "k1").await;
     flood(&one, "erp", 20).await;

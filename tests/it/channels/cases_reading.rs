@@ -34,8 +34,7 @@ fn surface(world: &World) -> Router {
 }
 
 async fn token(world: &World, kind: Kind) -> String {
-    let new =
-        NewToken { kind, principal: "ada", tenant: Some(TENANT), expires_at: None, created_by: "operator:test" };
+    let new = NewToken { kind, principal: "ada", tenant: Some(TENANT), expires_at: None, created_by: "operator:test" };
     let mut conn = world.db.pool.acquire().await.unwrap();
     tokens::create(&mut conn, &new).await.unwrap().1
 }
@@ -75,6 +74,9 @@ async fn case_055_an_agent_sees_the_status_and_people_a_capped_excerpt() {
         assert_eq!(code, 200);
         assert!(text.contains("secret=abc"), "{text}");
         assert!(!text.contains("THE END"), "it is capped");
-        assert!(!text.contains(['\u{1b}', '\u{202e}']) && !text.contains("\\u001b"), "nothing in it commands a terminal");
+        assert!(
+            !text.contains(['\u{1b}', '\u{202e}']) && !text.contains("\\u001b"),
+            "nothing in it commands a terminal"
+        );
     }
 }

@@ -149,7 +149,9 @@ async fn case_100_undelivered_after_accepted_is_told_to_people_and_sent_again_by
 #[tokio::test]
 async fn a_report_settles_a_doubt_whatever_it_says() {
     let mut house = House::new().await;
-    for (reference, status, mark) in [("INV-1", "delivered", ""), ("INV-2", "failed", "bounced"), ("INV-3", "queued", "")] {
+    for (reference, status, mark) in
+        [("INV-1", "delivered", ""), ("INV-2", "failed", "bounced"), ("INV-3", "queued", "")]
+    {
         house.provider.faults().next(Fault::LoseReply);
         let id = house.enqueue(reference).await;
         house.world.dispatch().await;
@@ -160,7 +162,10 @@ async fn a_report_settles_a_doubt_whatever_it_says() {
         let provider_id = house.world.text("select provider_id from settled.intents where id = $1", id).await;
         assert_eq!(provider_id.as_deref(), Some("SM-late"));
         let reasons = house.world.reasons(id).await;
-        assert_eq!(reasons.iter().map(String::as_str).collect::<Vec<_>>(), if mark.is_empty() { vec![] } else { vec![mark] });
+        assert_eq!(
+            reasons.iter().map(String::as_str).collect::<Vec<_>>(),
+            if mark.is_empty() { vec![] } else { vec![mark] }
+        );
     }
 }
 
@@ -232,9 +237,11 @@ async fn another_name_for_the_same_key_after_a_doubt_is_a_second_effect() {
     // A person was sure, and was wrong.
     let act = |act: &str, statement: Value| {
         let data = json!({"act": act, "statement": statement});
-        sqlx::query("insert into settled.journal (intent_id, kind, actor, data) values ($1, 'act', 'responder:ada', $2)")
-            .bind(id)
-            .bind(data)
+        sqlx::query(
+            "insert into settled.journal (intent_id, kind, actor, data) values ($1, 'act', 'responder:ada', $2)",
+        )
+        .bind(id)
+        .bind(data)
     };
     act("absent", json!({"statement": "absent", "upto": 1})).execute(&house.world.db.pool).await.unwrap();
     act("send_again", json!({"statement": "send_again", "upto": 1})).execute(&house.world.db.pool).await.unwrap();
@@ -252,7 +259,10 @@ async fn another_name_for_the_same_key_after_a_doubt_is_a_second_effect() {
     house.report(&key, &own, "delivered", 1, None).await;
     assert!(house.world.reasons(id).await.is_empty());
     house.report(&key, "SM-first", "delivered", 2, None).await;
-    assert_eq!((house.marks(id).await.as_str(), house.world.reasons(id).await), ("duplicate_found", vec!["duplicate_found".to_owned()]));
+    assert_eq!(
+        (house.marks(id).await.as_str(), house.world.reasons(id).await),
+        ("duplicate_found", vec!["duplicate_found".to_owned()])
+    );
 }
 
 #[tokio::test]
@@ -296,7 +306,8 @@ async fn only_the_token_of_the_destination_may_report_for_it_and_it_may_do_nothi
         house.call(path, &format!("Bearer {}", house.token), "application/json", r#"{"a":1}"#.to_owned()).await;
     assert_eq!(status.as_u16(), 400);
     for path in ["/v1/intents", "/v1/escalations", "/metrics"] {
-        let request = Request::get(path).header("authorization", format!("Bearer {}", house.token)).body(Body::empty()).unwrap();
+        let request =
+            Request::get(path).header("authorization", format!("Bearer {}", house.token)).body(Body::empty()).unwrap();
         assert_eq!(house.router.clone().oneshot(request).await.unwrap().status().as_u16(), 403, "{path}");
     }
     let payload = r#"{"to":"+4915112345678","text":"INV-9"}"#;

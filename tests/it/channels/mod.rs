@@ -3,8 +3,8 @@
 mod cases_http;
 mod cases_poison;
 mod cases_rate;
-mod cases_sightings;
 mod cases_reading;
+mod cases_sightings;
 mod cases_signature;
 mod cases_ssrf;
 pub mod conformance;

@@ -214,7 +214,13 @@ async fn case_086_a_local_part_outside_ascii_needs_smtputf8_before_mail() {
 
 #[test]
 fn two_addresses_that_look_alike_are_not_two_people() {
-    for odd in ["ap\u{202e}@acme.test", "a\u{200b}p@acme.test", "\u{feff}ap@acme.test", "a\u{2066}p\u{2069}@acme.test", "ap\u{fe0f}@acme.test"] {
+    for odd in [
+        "ap\u{202e}@acme.test",
+        "a\u{200b}p@acme.test",
+        "\u{feff}ap@acme.test",
+        "a\u{2066}p\u{2069}@acme.test",
+        "ap\u{fe0f}@acme.test",
+    ] {
         let mut intent = outgoing(&json!({"to": odd, "subject": "s", "text": "t"}));
         intent.recipient = odd.to_owned();
         assert_eq!(smtp(json!({})).prepare(&intent).err().unwrap().field, "/to", "{odd:?}");

@@ -95,7 +95,12 @@ impl Relay {
     }
 }
 
-async fn serve(stream: TcpStream, number: usize, plan: Plan, tell: &mpsc::UnboundedSender<Told>) -> std::io::Result<()> {
+async fn serve(
+    stream: TcpStream,
+    number: usize,
+    plan: Plan,
+    tell: &mpsc::UnboundedSender<Told>,
+) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut mails = 0;
     stream.write_all(b"220 relay.test\r\n").await?;
