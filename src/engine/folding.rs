@@ -8,12 +8,13 @@ use uuid::Uuid;
 
 use super::{
     fleet::Policy,
-    placement,
+    placement, recognised,
     sightings::{Sighted, Status, last_word},
 };
 use crate::{
     domain::{
         evidence::{Statement, Verdict},
+        failure_mode::FailureMode,
         outcome::{DoubtKind, Ended, Outcome},
         state::{self, Asked, Folded, History, State},
     },
@@ -286,6 +287,8 @@ pub struct Moved {
     pub from: State,
     /// After.
     pub folded: Folded,
+    /// Failure modes that it met and contained.
+    pub met: Vec<FailureMode>,
 }
 
 impl Moved {
@@ -293,6 +296,9 @@ impl Moved {
     pub fn count(&self, metrics: &Metrics, by: &str) {
         if self.from != self.folded.state {
             metrics.moved(self.folded.state.as_str(), by);
+        }
+        for mode in &self.met {
+            metrics.failure_mode(*mode);
         }
     }
 }
@@ -339,7 +345,8 @@ pub async fn settle(
     }
     placement::queue(conn, case, &folded, policy, cause).await?;
     placement::escalate(conn, case, &folded, policy, cause).await?;
-    Ok(Moved { from, folded })
+    let met = recognised::met(case, &folded, &marks, cause);
+    Ok(Moved { from, folded, met })
 }
 
 /// The column after the move. An effect that was seen is written whoever holds it by now.

@@ -22,6 +22,7 @@ pub mod folding;
 mod placement;
 pub mod rate;
 pub mod reaper;
+mod recognised;
 pub mod reconciler;
 pub mod resolution;
 pub mod results;
