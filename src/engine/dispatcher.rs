@@ -10,8 +10,7 @@ use uuid::Uuid;
 use super::{
     fleet::{Fleet, Served},
     folding::{Case, Cause, Moved, after, settle},
-    rate,
-    recognised,
+    rate, recognised,
     results::Finished,
     runner::{Progress, Step},
     self_stop::{Allowance, Passed, SelfStop},
