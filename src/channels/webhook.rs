@@ -152,15 +152,15 @@ impl Webhook {
     }
 
     /// What only this attempt carries.
-    fn stamp(&self, request: &mut Request, outgoing: &Outgoing, now: u64) -> Result<(), Ended> {
+    fn stamp(&self, request: &mut Request, outgoing: &Outgoing, now: u64) -> Result<(), Box<Ended>> {
         request.headers.push((WEBHOOK_TIMESTAMP, HeaderValue::from(now)));
-        let signature = self.signers.sign(&outgoing.key, now, &request.body).map_err(|error| Ended {
+        let signature = self.signers.sign(&outgoing.key, now, &request.body).map_err(|error| {
             // Until somebody gives it a secret; unsigned it must not go.
-            outcome: Outcome::NotSent { proof: Proof::Parked, retry_after: None },
-            report: Report::nothing_written(error.to_string()),
+            let outcome = Outcome::NotSent { proof: Proof::Parked, retry_after: None };
+            Box::new(Ended { outcome, report: Report::nothing_written(error.to_string()) })
         })?;
         if let Some(signature) = signature {
-            let value = text(&signature, "signature").map_err(|error| not_started(error.to_string()))?;
+            let value = text(&signature, "signature").map_err(|error| Box::new(not_started(error.to_string())))?;
             request.headers.push((WEBHOOK_SIGNATURE, value));
         }
         if self.attempt_header {
@@ -188,7 +188,7 @@ impl Channel for Webhook {
                 Wire::Mail(_) => return not_started("a mail was handed to a webhook"),
             };
             if let Err(ended) = self.stamp(&mut request, outgoing, now) {
-                return ended;
+                return *ended;
             }
             let seen = exchange(&request, &self.options, gate).await;
             let context = Context {

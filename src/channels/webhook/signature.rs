@@ -167,7 +167,7 @@ mod tests {
 
     fn signers(secrets: &[&str]) -> Signers {
         let signer = |secret: &&str| Signer { key: Key::read(secret).unwrap(), not_before: None, not_after: None };
-        Signers(secrets.iter().map(|secret| signer(&secret)).collect())
+        Signers(secrets.iter().map(signer).collect())
     }
 
     fn at(seconds: i64) -> Option<DateTime<Utc>> {

@@ -179,6 +179,14 @@ mod tests {
             ("239.255.255.255", "multicast"),
             ("240.0.0.1", "reserved (class E)"),
             ("255.255.255.255", "broadcast"),
+        ] {
+            assert_eq!(rule(text), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_special_block_of_the_larger_addresses_is_refused_by_name() {
+        for (text, expected) in [
             ("::", "unspecified"),
             ("::1", "loopback"),
             ("::ffff:127.0.0.1", "loopback"),

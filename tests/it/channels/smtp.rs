@@ -99,7 +99,7 @@ async fn a_negative_reply_at_any_step_is_a_proof_and_never_a_doubt() {
 async fn a_connection_that_ends_before_the_dot_proves_that_nothing_was_taken() {
     for (step, proof, stage) in [
         ("greeting", Proof::NotConnected, Stage::Envelope),
-        ("EHLO", Proof::Incomplete, Stage::Envelope),
+        ("EHLO", Proof::NotConnected, Stage::Envelope),
         ("MAIL", Proof::Incomplete, Stage::Envelope),
         ("RCPT", Proof::Incomplete, Stage::Envelope),
         ("DATA", Proof::Incomplete, Stage::Envelope),
