@@ -154,7 +154,9 @@ fn lag_in_words(lag: &Lag) -> String {
             "declared {declared} s; measured on {} sends of the last day: half within {p50:.1} s, 99.9 % within {p999:.1} s, all within {longest:.1} s",
             lag.measured.sends
         ),
-        (Some(_) | None, Some(_) | None, Some(_) | None) => format!("declared {declared} s; not measured within the last day"),
+        (Some(_) | None, Some(_) | None, Some(_) | None) => {
+            format!("declared {declared} s; not measured within the last day")
+        }
     };
     if let Some(seconds) = lag.measured.invisible_for.filter(|_| lag.absence_suspended) {
         text.push_str(&format!(

@@ -9,6 +9,7 @@
 mod conclude;
 mod next;
 mod orphans;
+mod sweep;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -52,6 +53,7 @@ pub struct Auditor {
     inner: Arc<Inner>,
     under_way: UnderWay,
     shown_at: Option<Duration>,
+    looked_at: sweep::LookedAt,
 }
 
 struct Inner {
@@ -61,7 +63,12 @@ struct Inner {
 impl Auditor {
     /// An auditor; of `sending` it uses the ledger, the clock, the fleet and the numbers.
     pub fn new(sending: Sending) -> Self {
-        Self { inner: Arc::new(Inner { sending }), under_way: UnderWay::default(), shown_at: None }
+        Self {
+            inner: Arc::new(Inner { sending }),
+            under_way: UnderWay::default(),
+            shown_at: None,
+            looked_at: sweep::LookedAt::new(),
+        }
     }
 
     /// Waits until no question is under way any more.
@@ -119,8 +126,7 @@ impl Auditor {
             let (name, window) = (&served.config.name, lag::WINDOW.as_secs_f64());
             let m = store::audits::measured(&mut conn, name, &served.generation, window, clock.sql_now()).await?;
             let suspended = m.invisible_for.is_some_and(|seconds| lag::exceeds(seconds, look_up.lag));
-            let figures =
-                [("p50", m.p50), ("p999", m.p999), ("longest", m.longest), ("invisible", m.invisible_for)];
+            let figures = [("p50", m.p50), ("p999", m.p999), ("longest", m.longest), ("invisible", m.invisible_for)];
             metrics.visible_after(name, &figures, suspended);
         }
         self.shown_at = Some(boot);
@@ -226,6 +232,7 @@ impl Step for Auditor {
         for name in names {
             begun.extend(self.lease(&name).await?);
         }
+        begun.extend(self.sweep().await?);
         let worked = begun.len() + usize::try_from(forgotten).unwrap_or(0);
         self.under_way.wait_for(begun).await;
         self.show().await?;

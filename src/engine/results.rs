@@ -28,9 +28,7 @@ use crate::{
         state::State,
     },
     failpoint::failpoint,
-    store::{
-        self, audits::Enrolment, error::StoreError, journal::Entry, queue::SentBatch, witnesses::Witness,
-    },
+    store::{self, audits::Enrolment, error::StoreError, journal::Entry, queue::SentBatch, witnesses::Witness},
     telemetry::metrics::Metrics,
 };
 

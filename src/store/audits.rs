@@ -358,6 +358,11 @@ pub async fn forget(
 /// # Errors
 /// When Postgres does.
 pub async fn now(conn: &mut PgConnection, at: Option<DateTime<Utc>>) -> Result<DateTime<Utc>, StoreError> {
-    Ok(sqlx::query_scalar!(r#"-- audits::now
-        select coalesce($1, clock_timestamp()) as "now!""#, at).fetch_one(conn).await?)
+    Ok(sqlx::query_scalar!(
+        r#"-- audits::now
+        select coalesce($1, clock_timestamp()) as "now!""#,
+        at
+    )
+    .fetch_one(conn)
+    .await?)
 }

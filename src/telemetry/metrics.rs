@@ -142,12 +142,20 @@ impl Metric {
             Self::Attempts => "Attempts that ended, by destination and outcome",
             Self::AttemptDuration => "From the claim to the end of an attempt",
             Self::LookUps => "Questions to downstreams, by destination and verdict",
-            Self::LookUpCalls => "Calls that questions took, by destination: pages, controls and account checks each count",
-            Self::AskingCalls => "Calls that all daemons together may make at once, by destination; below 0 where an answer took more than was expected",
+            Self::LookUpCalls => {
+                "Calls that questions took, by destination: pages, controls and account checks each count"
+            }
+            Self::AskingCalls => {
+                "Calls that all daemons together may make at once, by destination; below 0 where an answer took more than was expected"
+            }
             Self::AskingSuspended => "1 while a destination has asked to be left alone",
             Self::Audits => "Sends that were asked about without a doubt, by destination and result",
-            Self::VisibleAfter => "How long ordinary sends of the last day took to become visible, by destination and figure: p50, p999, longest, invisible (the longest that one was still not visible)",
-            Self::AbsenceSuspended => "1 while the measured lag comes too near the declared one, so that absence is not believed",
+            Self::VisibleAfter => {
+                "How long ordinary sends of the last day took to become visible, by destination and figure: p50, p999, longest, invisible (the longest that one was still not visible)"
+            }
+            Self::AbsenceSuspended => {
+                "1 while the measured lag comes too near the declared one, so that absence is not believed"
+            }
             Self::Moves => "Moves of intents, by the state they came to and who moved them",
             Self::Enqueues => "Calls that asked for an effect, by surface and verdict",
             Self::EscalationsOpen => "Escalations that wait for a person, by reason",
@@ -413,7 +421,8 @@ fn add<M>(registry: &mut Registry, metric: Metric, instrument: &M)
 where
     M: prometheus_client::registry::Metric + Clone,
 {
-    let seconds = [Metric::AttemptDuration, Metric::UnknownOldest, Metric::VisibleAfter, Metric::LoopTick].contains(&metric);
+    let seconds =
+        [Metric::AttemptDuration, Metric::UnknownOldest, Metric::VisibleAfter, Metric::LoopTick].contains(&metric);
     if seconds {
         registry.register_with_unit(metric.name(), metric.help(), Unit::Seconds, instrument.clone());
     } else {

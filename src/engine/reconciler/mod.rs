@@ -165,7 +165,9 @@ impl Asker {
 
     async fn read(&self, intent_id: Uuid) -> Result<Option<Doubt>, StoreError> {
         let mut tx = self.sending.pool.begin().await?;
-        let Some(mut case) = Case::lock(&mut tx, intent_id, self.sending.clock.sql_now()).await? else { return Ok(None) };
+        let Some(mut case) = Case::lock(&mut tx, intent_id, self.sending.clock.sql_now()).await? else {
+            return Ok(None);
+        };
         let policy = self.sending.fleet.policy(&case.intent.destination);
         let folded = case.fold(&policy);
         if !matches!(case.intent.state, State::Unknown | State::Abandoned) || folded.state != case.intent.state {

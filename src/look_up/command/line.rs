@@ -244,7 +244,11 @@ mod tests {
             ("settled-look-up $N $K found at=yesterday\n", 0, "time"),
             ("settled-look-up $N $K unknown why=busy\n", 44, "busy"),
             ("settled-look-upper $N $K absent\n", 44, "mark"),
-            ("settled-look-up $N $K account name=a\nsettled-look-up $N $K account name=b\nsettled-look-up $N $K absent\n", 44, "two accounts"),
+            (
+                "settled-look-up $N $K account name=a\nsettled-look-up $N $K account name=b\nsettled-look-up $N $K absent\n",
+                44,
+                "two accounts",
+            ),
         ] {
             let why = why(output, exit);
             assert!(why.contains(words), "{output}: {why}");
@@ -253,11 +257,15 @@ mod tests {
 
     #[test]
     fn a_program_that_does_not_compare_keys_finds_by_its_reference() {
-        let Seen::Hits { hits } = said("settled-look-up $N $K found reference=INV-229\n", 0, false).seen else { panic!() };
+        let Seen::Hits { hits } = said("settled-look-up $N $K found reference=INV-229\n", 0, false).seen else {
+            panic!()
+        };
         assert_eq!((hits[0].key.as_deref(), hits[0].reference.as_deref()), (None, Some("INV-229")));
-        for output in ["settled-look-up $N $K found\n", "settled-look-up $N $K found reference=INV-2291\n",
-            "settled-look-up $N $K found reference=INV-229 occurrence=2\n"]
-        {
+        for output in [
+            "settled-look-up $N $K found\n",
+            "settled-look-up $N $K found reference=INV-2291\n",
+            "settled-look-up $N $K found reference=INV-229 occurrence=2\n",
+        ] {
             assert!(matches!(said(output, 0, false).seen, Seen::CannotTell { .. }), "{output}");
         }
     }

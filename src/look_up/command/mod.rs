@@ -98,12 +98,8 @@ impl Command {
         };
         evidence.hash.update((ran.output.len() as u64).to_be_bytes());
         evidence.hash.update(&ran.output);
-        let asked = line::Asked {
-            probe,
-            nonce: &nonce,
-            shows_key: self.plan.shows_key,
-            absent_exit: self.plan.absent_exit,
-        };
+        let asked =
+            line::Asked { probe, nonce: &nonce, shows_key: self.plan.shows_key, absent_exit: self.plan.absent_exit };
         let said = line::read(&ran.output, ran.exit, &asked);
         evidence.accounts.push(said.account);
         said.seen
@@ -122,7 +118,9 @@ impl Command {
             };
             let text = argument.template.render(Encode::Verbatim, &value).map_err(|refused| refused.to_string())?;
             if text.starts_with('-') && !argument.is_option {
-                return Err("a value begins with a dash and would be read as an option; it is on standard input".to_owned());
+                return Err(
+                    "a value begins with a dash and would be read as an option; it is on standard input".to_owned()
+                );
             }
             arguments.push(text);
         }

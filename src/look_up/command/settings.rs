@@ -91,7 +91,11 @@ pub(super) enum Word {
 
 impl Variable for Word {
     fn parse(name: &str, argument: Option<&str>) -> Result<Self, String> {
-        if (name, argument) == ("nonce", None) { Ok(Self::Nonce) } else { Asked::parse(name, argument).map(Self::Asked) }
+        if (name, argument) == ("nonce", None) {
+            Ok(Self::Nonce)
+        } else {
+            Asked::parse(name, argument).map(Self::Asked)
+        }
     }
 }
 
@@ -111,8 +115,7 @@ impl Plan {
             if text.contains('\0') {
                 return Err(BuildError::new(field, "must not hold a NUL"));
             }
-            arguments
-                .push(Argument { template: Template::parse(text, &field)?, is_option: text.starts_with('-') });
+            arguments.push(Argument { template: Template::parse(text, &field)?, is_option: text.starts_with('-') });
         }
         let mut environment = Vec::new();
         for (name, setting) in &settings.environment {

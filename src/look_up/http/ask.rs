@@ -69,9 +69,8 @@ impl Http {
             seen[elder] = several::after_the_subject(seen[elder].clone(), &again);
         }
         let subject = question.probes.iter().find(|probe| probe.role == Role::Subject).or(question.probes.first());
-        let query = subject.map_or_else(String::new, |probe| {
-            request::evidence(&self.plan, &self.values_of(question, probe))
-        });
+        let query =
+            subject.map_or_else(String::new, |probe| request::evidence(&self.plan, &self.values_of(question, probe)));
         (seen, query)
     }
 
@@ -97,7 +96,7 @@ impl Http {
     }
 
     /// The window, widened on both sides.
-    fn values<'a>(&self, probe: Option<&'a Probe>, from: DateTime<Utc>, until: DateTime<Utc>) -> Values<'a> {
+    pub(super) fn values<'a>(&self, probe: Option<&'a Probe>, from: DateTime<Utc>, until: DateTime<Utc>) -> Values<'a> {
         let widen = TimeDelta::from_std(self.plan.widen).unwrap_or(TimeDelta::zero());
         Values {
             probe,

@@ -132,7 +132,10 @@ async fn what_was_answered_as_sent_and_is_not_there_is_reported_and_stays_sent()
     let (_receiver, world, ids) = with_missing(&["INV-2"]).await;
     let id = ids[0];
     assert_eq!(result(&world, id).await.as_deref(), Some("not_visible"));
-    assert_eq!((world.state(id).await.as_str(), marks(&world, id).await.as_deref()), ("sent", Some("sent_not_visible")));
+    assert_eq!(
+        (world.state(id).await.as_str(), marks(&world, id).await.as_deref()),
+        ("sent", Some("sent_not_visible"))
+    );
     assert_eq!(world.reasons(id).await, ["sent_not_visible"]);
     let parked: bool = sqlx::query_scalar("select parked_at is not null from settled.destinations")
         .fetch_one(&world.db.pool)
@@ -147,10 +150,8 @@ async fn three_missing_sends_of_an_hour_park_their_destination_and_are_named() {
     for id in ids {
         assert_eq!(world.state(id).await, "sent");
     }
-    let reason: Option<String> = sqlx::query_scalar("select parked_reason from settled.destinations")
-        .fetch_one(&world.db.pool)
-        .await
-        .unwrap();
+    let reason: Option<String> =
+        sqlx::query_scalar("select parked_reason from settled.destinations").fetch_one(&world.db.pool).await.unwrap();
     let reason = reason.expect("parked");
     for name in ["INV-2", "INV-3", "INV-4"] {
         assert!(reason.contains(name), "{reason}");
@@ -189,6 +190,32 @@ async fn an_effect_under_our_reference_and_a_key_of_nobody_is_an_orphan() {
     assert_eq!(kept, ["00000000000000000000000000000bad"]);
 }
 
+/// The listing of an hour, whoever asked for what is in it.
+#[tokio::test]
+async fn an_effect_with_a_key_of_ours_under_a_reference_that_nobody_asked_for_is_an_orphan() {
+    let (receiver, mut world) = sampling().await;
+    world.audit().await;
+    send(&mut world, "INV-1").await;
+    for (key, reference) in [("00000000000000000000000000000bad", "INV-777"), ("somebody else's id", "INV-778")] {
+        let key = Some(key.to_owned());
+        receiver.effects().record(Arrived { key, reference: reference.to_owned(), ..Arrived::default() });
+    }
+    world.turn(3601);
+    for _ in 0..2 {
+        world.audit().await;
+        world.turn(3601);
+    }
+    let told: Vec<String> = sqlx::query_scalar("select summary from settled.escalations where subject = 'sighting'")
+        .fetch_all(&world.db.pool)
+        .await
+        .unwrap();
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert!(told[0].contains("explains: INV-777;"), "{told:#?}");
+    let kept: i64 =
+        sqlx::query_scalar("select count(*) from settled.sightings").fetch_one(&world.db.pool).await.unwrap();
+    assert_eq!(kept, 1);
+}
+
 #[tokio::test]
 async fn two_daemons_share_the_audits_and_each_is_asked_once() {
     let (receiver, mut one) = sampling().await;
@@ -198,8 +225,7 @@ async fn two_daemons_share_the_audits_and_each_is_asked_once() {
     }
     one.turn(11);
     tokio::join!(one.audit(), two.audit());
-    let asked: Vec<i32> =
-        sqlx::query_scalar("select asked from settled.audits").fetch_all(&one.db.pool).await.unwrap();
+    let asked: Vec<i32> = sqlx::query_scalar("select asked from settled.audits").fetch_all(&one.db.pool).await.unwrap();
     assert_eq!(asked, [1; 12]);
 }
 
@@ -224,7 +250,8 @@ async fn audits_wait_while_a_question_in_doubt_is_due() {
 async fn what_has_failed_is_not_sent_again_by_late_evidence() {
     let receiver = Webhook::start().await.unwrap();
     let ledger = Ledger::empty().await;
-    let text = webhook("erp", &receiver, "", "").replace("lease_margin = \"1s\"", "lease_margin = \"1s\"\nattempts = 1");
+    let text =
+        webhook("erp", &receiver, "", "").replace("lease_margin = \"1s\"", "lease_margin = \"1s\"\nattempts = 1");
     ledger.destination(destination(&text)).await;
     let id = ledger.enqueue("INV-1").await;
     let row = ledger.claim(id).await;

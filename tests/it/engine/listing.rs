@@ -90,7 +90,8 @@ async fn one_pair_of_witnesses_proves_many_absent_and_each_is_sent_again_once() 
     world.turn(5);
     flood(&mut world, &receiver, 40, Fault::ResetBeforeActing).await;
     // One of them arrived all the same.
-    let arrived = world.text("select key from settled.intents where reference = 'flood-7' and $1 is not null", Uuid::nil());
+    let arrived =
+        world.text("select key from settled.intents where reference = 'flood-7' and $1 is not null", Uuid::nil());
     let key = arrived.await;
     receiver.effects().record(settled::demo::fakes::ledger_of_effects::Arrived {
         key,

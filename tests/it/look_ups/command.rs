@@ -143,7 +143,10 @@ async fn the_spelling_that_travelled_is_what_a_program_is_asked_by() {
     let (question, arguments) = said.split_once("} ").unwrap();
     let question: Value = serde_json::from_str(&format!("{question}}}")).unwrap();
     assert_eq!((&question["reference"], &question["key"]), (&json!("INV-229"), &json!(SUBJECT)));
-    assert_eq!((&question["recipient"], &question["from"]), (&json!("+4915112345678"), &json!("2025-03-04T11:20:00+00:00")));
+    assert_eq!(
+        (&question["recipient"], &question["from"]),
+        (&json!("+4915112345678"), &json!("2025-03-04T11:20:00+00:00"))
+    );
     assert!(arguments.ends_with(&format!(" {SUBJECT} INV-229\n")), "{arguments}");
     assert_eq!(question["nonce"].as_str().unwrap(), arguments.split(' ').next().unwrap());
 }
@@ -158,11 +161,23 @@ async fn h12_what_every_broken_script_returns_proves_nothing() {
         ("crash", "#!/bin/sh\necho \"settled-look-up $1 $2 absent\"\nkill -SEGV $$\n", "signal"),
         ("crash-after", "#!/bin/sh\necho \"settled-look-up $1 $2 absent\"\nexit 1\n", "must be 44"),
         ("no-nonce", "#!/bin/sh\necho \"settled-look-up $2 absent\"\nexit 44\n", "nonce"),
-        ("old-nonce", "#!/bin/sh\necho \"settled-look-up 00000000000000000000000000000000 $2 absent\"\nexit 44\n", "nonce"),
-        ("other-key", "#!/bin/sh\necho \"settled-look-up $1 00000000000000000000000000000000 absent\"\nexit 44\n", "another key"),
+        (
+            "old-nonce",
+            "#!/bin/sh\necho \"settled-look-up 00000000000000000000000000000000 $2 absent\"\nexit 44\n",
+            "nonce",
+        ),
+        (
+            "other-key",
+            "#!/bin/sh\necho \"settled-look-up $1 00000000000000000000000000000000 absent\"\nexit 44\n",
+            "another key",
+        ),
         ("echo", "#!/bin/sh\ncat 2>/dev/null\necho \"$@\"\nexit 44\n", "without a line"),
         ("near-miss", "#!/bin/sh\necho \"settled-look-up $1 $2 found key=x reference=inv-2291\"\n", "neither our key"),
-        ("control", "#!/bin/sh\nprintf 'settled-look-up %s %s absent\\007\\n' \"$1\" \"$2\"\nexit 44\n", "control character"),
+        (
+            "control",
+            "#!/bin/sh\nprintf 'settled-look-up %s %s absent\\007\\n' \"$1\" \"$2\"\nexit 44\n",
+            "control character",
+        ),
         ("bytes", "#!/bin/sh\nprintf 'settled-look-up %s %s \\377\\376\\n' \"$1\" \"$2\"\nexit 44\n", "UTF-8"),
     ] {
         let script = Script::new(name, text);
@@ -248,11 +263,11 @@ async fn nothing_is_inherited_but_what_is_declared() {
     let script = Script::new("look", text);
     fs::write(script.at("secret"), "s3cret\n").unwrap();
     let _open = fs::File::open(script.at("secret")).unwrap();
-    let answer =
-        script.ask(json!({"environment": {"LEDGER": "main", "TOKEN": {"file": script.at("secret")}}})).await;
+    let answer = script.ask(json!({"environment": {"LEDGER": "main", "TOKEN": {"file": script.at("secret")}}})).await;
     cannot_tell(&answer.seen[0], "status 0");
     let environment = script.written("environment").await;
-    let own = environment.lines().filter(|line| !["PWD=", "SHLVL=", "_=", "OLDPWD="].iter().any(|s| line.starts_with(s)));
+    let own =
+        environment.lines().filter(|line| !["PWD=", "SHLVL=", "_=", "OLDPWD="].iter().any(|s| line.starts_with(s)));
     let mut own: Vec<_> = own.collect();
     own.sort_unstable();
     assert_eq!(own, ["LEDGER=main", "TOKEN=s3cret"]);
@@ -311,7 +326,10 @@ async fn a_caller_who_gives_up_leaves_nothing_running() {
 
 #[tokio::test]
 async fn no_run_is_left_unburied() {
-    let script = Script::new("unburied", "#!/bin/sh\n(exit 3) &\n(exit 4) &\necho $$ >> \"${0%/*}/group\"\nexec /bin/sleep 0.05\n");
+    let script = Script::new(
+        "unburied",
+        "#!/bin/sh\n(exit 3) &\n(exit 4) &\necho $$ >> \"${0%/*}/group\"\nexec /bin/sleep 0.05\n",
+    );
     for _ in 0..5 {
         cannot_tell(&script.ask(json!({})).await.seen[0], "status 0");
     }
