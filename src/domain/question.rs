@@ -70,6 +70,9 @@ pub struct Hit {
     pub status: Option<String>,
     /// The item names another recipient than the probe.
     pub other_recipient: bool,
+    /// Where the item contradicts what was sent, as the settings of the look-up compare it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contradicts: Option<String>,
 }
 
 /// What came back for one probe.

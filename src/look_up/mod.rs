@@ -6,6 +6,7 @@ pub mod imap;
 pub mod registry;
 mod several;
 pub mod template;
+pub mod window;
 
 use chrono::{DateTime, Utc};
 

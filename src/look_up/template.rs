@@ -1,10 +1,12 @@
 //! The variables of a question: what may stand in braces in the settings of a look-up.
 //!
 //! `{key}` `{reference}` `{occurrence}` `{recipient}` name what is asked for; `{from:FORMAT}` `{until:FORMAT}` are the ends of
-//! the window, FORMAT as in strftime, with an optional fixed offset behind an `@` (`{from:%Y-%m-%d@+02:00}`; UTC without).
+//! the window, as [`super::window`] writes them. `{reference}` is what travelled; `{reference:lower}` and `{reference:upper}` are
+//! for a downstream that changes the case of what it stores.
 
-use chrono::{DateTime, FixedOffset, Utc, format::StrftimeItems};
+use chrono::{DateTime, Utc};
 
+use super::window::{End, TimeFormat};
 use crate::{
     config::template::{Refused, Variable},
     domain::question::Probe,
@@ -15,8 +17,8 @@ use crate::{
 pub enum Asked {
     /// The full key.
     Key,
-    /// The business reference, folded to lower case as the ledger keeps it.
-    Reference,
+    /// The business reference.
+    Reference(Spelling),
     /// Occurrence of the effect.
     Occurrence,
     /// Recipient in its normal form.
@@ -27,11 +29,15 @@ pub enum Asked {
     Until(TimeFormat),
 }
 
-/// How a time is written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TimeFormat {
-    format: String,
-    offset: FixedOffset,
+/// How a reference is spelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spelling {
+    /// As it travelled in the message; lower case where that is not known.
+    Given,
+    /// In lower case, for a downstream that keeps it so.
+    Lower,
+    /// In upper case.
+    Upper,
 }
 
 /// What the variables stand for in one request.
@@ -49,45 +55,20 @@ impl Variable for Asked {
     fn parse(name: &str, argument: Option<&str>) -> Result<Self, String> {
         match (name, argument) {
             ("key", None) => Ok(Self::Key),
-            ("reference", None) => Ok(Self::Reference),
+            ("reference", None) => Ok(Self::Reference(Spelling::Given)),
+            ("reference", Some("lower")) => Ok(Self::Reference(Spelling::Lower)),
+            ("reference", Some("upper")) => Ok(Self::Reference(Spelling::Upper)),
+            ("reference", Some(_)) => Err("may give {reference} the argument lower or upper only".to_owned()),
             ("occurrence", None) => Ok(Self::Occurrence),
             ("recipient", None) => Ok(Self::Recipient),
             ("from", Some(format)) => TimeFormat::parse(format).map(Self::From),
             ("until", Some(format)) => TimeFormat::parse(format).map(Self::Until),
             ("from" | "until", None) => Err(format!("needs a time format in {{{name}:…}}")),
-            ("key" | "reference" | "occurrence" | "recipient", Some(_)) => {
-                Err(format!("must not give {{{name}}} an argument"))
-            }
+            ("key" | "occurrence" | "recipient", Some(_)) => Err(format!("must not give {{{name}}} an argument")),
             (other, _) => Err(format!(
                 "has an unknown variable {{{other}}} (known: key, reference, occurrence, recipient, from, until)"
             )),
         }
-    }
-}
-
-impl TimeFormat {
-    fn parse(text: &str) -> Result<Self, String> {
-        // Only a valid offset counts as one: `@` may stand in a format.
-        let (format, offset) = match text.rsplit_once('@') {
-            Some((format, offset)) => (
-                format,
-                offset.parse::<FixedOffset>().map_err(|_| {
-                    format!("needs a fixed offset such as +02:00 behind the @, not {offset:?} (zones with summer time are not known)")
-                })?,
-            ),
-            None => (text, FixedOffset::east_opt(0).ok_or("needs an offset")?),
-        };
-        if format.is_empty() {
-            return Err("needs a time format such as %Y-%m-%dT%H:%M:%SZ".to_owned());
-        }
-        if StrftimeItems::new(format).parse().is_err() {
-            return Err(format!("has a time format that strftime does not know: {format:?}"));
-        }
-        Ok(Self { format: format.to_owned(), offset })
-    }
-
-    fn write(&self, at: DateTime<Utc>) -> String {
-        at.with_timezone(&self.offset).format(&self.format).to_string()
     }
 }
 
@@ -99,11 +80,11 @@ impl Asked {
     pub fn value(&self, values: &Values<'_>) -> Result<String, Refused> {
         let (name, text) = match self {
             Self::Key => ("key", values.probe.map(|probe| probe.key.clone())),
-            Self::Reference => ("reference", values.probe.map(|probe| probe.reference.clone())),
+            Self::Reference(spelling) => ("reference", values.probe.map(|probe| spelled(probe, *spelling))),
             Self::Occurrence => ("occurrence", values.probe.map(|probe| probe.occurrence.to_string())),
             Self::Recipient => ("recipient", values.probe.map(|probe| probe.recipient.clone())),
-            Self::From(format) => ("from", Some(format.write(values.from))),
-            Self::Until(format) => ("until", Some(format.write(values.until))),
+            Self::From(format) => ("from", Some(format.write(values.from, End::From))),
+            Self::Until(format) => ("until", Some(format.write(values.until, End::Until))),
         };
         text.filter(|text| !text.trim().is_empty()).ok_or(Refused::Empty(name))
     }
@@ -120,7 +101,7 @@ impl Asked {
     /// Names one intent, so that an answer to it is about that intent alone.
     pub fn names_one(&self) -> bool {
         match self {
-            Self::Key | Self::Reference => true,
+            Self::Key | Self::Reference(_) => true,
             Self::Occurrence | Self::Recipient | Self::From(_) | Self::Until(_) => false,
         }
     }
@@ -129,8 +110,17 @@ impl Asked {
     pub fn is_window(&self) -> bool {
         match self {
             Self::From(_) | Self::Until(_) => true,
-            Self::Key | Self::Reference | Self::Occurrence | Self::Recipient => false,
+            Self::Key | Self::Reference(_) | Self::Occurrence | Self::Recipient => false,
         }
+    }
+}
+
+fn spelled(probe: &Probe, spelling: Spelling) -> String {
+    let given = probe.spelled.as_ref().unwrap_or(&probe.reference);
+    match spelling {
+        Spelling::Given => given.clone(),
+        Spelling::Lower => given.to_ascii_lowercase(),
+        Spelling::Upper => given.to_ascii_uppercase(),
     }
 }
 
@@ -171,6 +161,12 @@ mod tests {
         assert_eq!(render("{from:%Y-%m-%dT%H:%M:%SZ}", "x").unwrap(), "2025-03-04T22:30:00Z");
         assert_eq!(render("{until:%Y-%m-%d %H:%M@+02:00}", "x").unwrap(), "2025-03-05 00:30");
         assert_eq!(render("{from:%s}", "x").unwrap(), "1741127400");
+        assert_eq!(render("{reference:upper}", "inv-1").unwrap(), "INV-1");
+        let mut travelled = probe("inv-1");
+        travelled.spelled = Some("Inv-1".to_owned());
+        let values = Values { probe: Some(&travelled), from: travelled.sent_from, until: travelled.sent_until };
+        assert_eq!(Asked::Reference(Spelling::Given).value(&values).unwrap(), "Inv-1");
+        assert_eq!(Asked::Reference(Spelling::Lower).value(&values).unwrap(), "inv-1");
     }
 
     #[test]
@@ -181,7 +177,15 @@ mod tests {
 
     #[test]
     fn an_unknown_variable_or_format_is_refused_at_load() {
-        for text in ["{token}", "{from}", "{key:x}", "{from:%Q}", "{from:%Y@America/New_York}", "{until:}"] {
+        for text in [
+            "{token}",
+            "{from}",
+            "{key:x}",
+            "{from:%Q}",
+            "{from:%Y-%m-%d@America/Newyork}",
+            "{until:}",
+            "{reference:title}",
+        ] {
             Template::<Asked>::parse(text, "look_up.http.url").unwrap_err();
         }
     }
@@ -191,6 +195,6 @@ mod tests {
         let probe = probe("r");
         let values = Values { probe: Some(&probe), from: probe.sent_from, until: probe.sent_until };
         assert_eq!(Asked::Recipient.evidence(&values).unwrap(), "…");
-        assert_eq!(Asked::Reference.evidence(&values).unwrap(), "r");
+        assert_eq!(Asked::Reference(Spelling::Given).evidence(&values).unwrap(), "r");
     }
 }

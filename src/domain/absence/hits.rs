@@ -31,6 +31,10 @@ fn by_key(case: &Case, probe: &Probe, own: &[&Hit], all: &[&Hit]) -> Finding {
     let effects: Vec<&Hit> = own.iter().chain(twins).copied().collect();
     match effects[..] {
         [hit] if hit.other_recipient => Finding::conflict("an item carries our key but names another recipient"),
+        [hit] if hit.contradicts.is_some() => Finding::conflict(format!(
+            "an item carries our key but contradicts what was sent, at {}",
+            hit.contradicts.as_deref().unwrap_or_default()
+        )),
         [hit] if hit.reference.is_some() && !names(hit, probe) => {
             Finding::conflict("an item carries our key but another reference")
         }
@@ -73,6 +77,9 @@ fn by_reference(case: &Case, hits: &[&Hit]) -> Finding {
         [] => Finding::conflict("an item carries the reference, but no intent of ours with it was ever attempted"),
         [only] if only.is_subject && elsewhere > 0 => {
             Finding::conflict("an item carries the reference but names another recipient, and no other intent has it")
+        }
+        [only] if only.is_subject && hits.iter().any(|hit| hit.contradicts.is_some()) => {
+            Finding::conflict("an item carries the reference but contradicts what was sent")
         }
         [only] if only.is_subject => match hits {
             [hit] => settled(Verdict::Found { provider_id: hit.id.clone(), weak: true }),

@@ -139,7 +139,7 @@ fn witnesses<'a>(case: &'a Case, subject: &Probe, role: Role) -> Result<Vec<&'a 
         let own = hits.iter().any(|hit| {
             let marked =
                 if case.rules.shows_key { carries(hit, &probe.key) } else { names(hit, probe) && !names(hit, subject) };
-            marked && !hit.other_recipient
+            marked && !hit.other_recipient && hit.contradicts.is_none()
         });
         if !own {
             return Err(format!("{word} witness was not seen by its own marks"));

@@ -43,6 +43,7 @@ fn hit(id: &str, key: Option<&str>, reference: &str) -> Hit {
         at: None,
         status: None,
         other_recipient: false,
+        contradicts: None,
     }
 }
 
@@ -155,6 +156,7 @@ fn any_seen() -> impl Strategy<Value = Seen> {
     )
         .prop_map(|(key, reference, id, other_recipient)| Hit {
             other_recipient,
+            contradicts: None,
             id: (id > 0).then(|| format!("p-{id}")),
             ..hit("", key, reference)
         });

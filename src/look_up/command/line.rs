@@ -171,6 +171,7 @@ fn hit(fields: Fields, asked: &Asked<'_>) -> Result<Hit, String> {
         at,
         status: fields.status,
         other_recipient,
+        contradicts: None,
     })
 }
 

@@ -1,10 +1,9 @@
 //! Who the downstream says we are: a wrong server, tenant or sandbox has nothing of ours, and says so truthfully.
 
-use bytes::Bytes;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::Http;
+use super::{Http, paging::Place, reading::Evidence};
 use crate::domain::question::AccountSeen;
 
 /// Longest value that is kept as evidence, characters.
@@ -12,11 +11,13 @@ const KEPT: usize = 100;
 
 impl Http {
     /// Asks for the account. The second part says why it could not be read; nothing that is missing is believed then.
-    pub(super) async fn account(&self, end: Instant) -> (AccountSeen, Option<String>) {
+    pub(super) async fn account(&self, end: Instant, evidence: &mut Evidence) -> (AccountSeen, Option<String>) {
         let Some(account) = &self.plan.account else {
             return (AccountSeen::NotChecked, None);
         };
-        let page = self.fetch(&http::Method::GET, account.url.clone(), Bytes::new(), &[200], end).await;
+        let place = Place { url: account.url.clone(), json: account.json.clone() };
+        let method = if account.json.is_some() { http::Method::POST } else { http::Method::GET };
+        let page = self.fetch(&method, &place, &[200], end, evidence).await;
         let body = match page {
             Ok(page) => match page.body {
                 Some(body) => body,

@@ -42,7 +42,7 @@ impl Http {
     async fn answer_window(&self, question: &Question) -> Answer {
         let end = request::end(self.plan.within);
         let mut evidence = Evidence::default();
-        let (account, flaw) = self.account(end).await;
+        let (account, flaw) = self.account(end, &mut evidence).await;
         let from = question.probes.iter().map(|probe| probe.sent_from).min().unwrap_or(question.now);
         let until = question.probes.iter().map(|probe| probe.sent_until).max().unwrap_or(question.now);
         let values = self.values(None, from, until.max(question.now));
@@ -54,7 +54,7 @@ impl Http {
     async fn answer_each(&self, question: &Question) -> Answer {
         let end = request::end(self.plan.within);
         let mut evidence = Evidence::default();
-        let account = self.account(end).await;
+        let account = self.account(end, &mut evidence).await;
         let (seen, query) = self.ask_each(question, end, &mut evidence).await;
         concluded(seen, false, account, evidence, query)
     }
@@ -75,10 +75,13 @@ impl Http {
     }
 
     async fn ask_one(&self, question: &Question, probe: &Probe, end: Instant, evidence: &mut Evidence) -> Seen {
+        if evidence.retry_after.is_some() {
+            return Seen::CannotTell { why: "the downstream has asked to be left alone for a while".to_owned() };
+        }
         let reading = self.read(&self.values_of(question, probe), end, evidence).await;
         let seen = self.seen(&reading, probe);
-        let lettered = probe.reference.contains(|c: char| c.is_ascii_alphabetic());
-        if seen == Seen::Nothing && self.plan.asks.reference && !self.plan.answer.folds_case && lettered {
+        let guessed = probe.spelled.is_none() && probe.reference.contains(|c: char| c.is_ascii_alphabetic());
+        if seen == Seen::Nothing && self.plan.asks_as_given && !self.plan.answer.folds_case && guessed {
             return Seen::CannotTell {
                 why: "asked by a lower-case reference, and the downstream is not declared to fold case".to_owned(),
             };
@@ -88,7 +91,7 @@ impl Http {
 
     fn seen(&self, reading: &Reading, probe: &Probe) -> Seen {
         debug_assert!(reading.found != Found::Absent || reading.items.is_empty());
-        items::seen(&self.plan.answer, self.plan.named, reading, probe)
+        items::seen(&self.plan, reading, probe)
     }
 
     fn values_of<'a>(&self, question: &Question, probe: &'a Probe) -> Values<'a> {
@@ -119,6 +122,6 @@ fn concluded(
             *each = Seen::CannotTell { why: flaw.clone() };
         }
     }
-    let pages = evidence.pages;
-    Answer { seen, same_answer, account, pages, digest: evidence.digest(), query, retry_after: None }
+    let (pages, retry_after) = (evidence.pages, evidence.retry_after);
+    Answer { seen, same_answer, account, pages, digest: evidence.digest(), query, retry_after }
 }

@@ -7,29 +7,34 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use super::{
-    plan::Named,
+    checks::{self, Passed},
+    plan::{Named, Plan},
     reading::{Found, Reading},
-    settings::{Answer, Match},
+    settings::Match,
 };
-use crate::domain::{
-    mark::{self, Carried},
-    plain,
-    question::{Hit, Probe, Seen},
+use crate::{
+    domain::{
+        mark::{self, Carried},
+        plain,
+        question::{Hit, Probe, Seen},
+    },
+    look_up::{imap::item::Item, template::Values},
 };
 
 /// Longest text of an item that is kept as evidence, characters.
 const KEPT: usize = 200;
 
 /// What one reading says about one probe.
-pub(super) fn seen(answer: &Answer, named: Named, reading: &Reading, probe: &Probe) -> Seen {
+pub(super) fn seen(plan: &Plan, reading: &Reading, probe: &Probe) -> Seen {
+    let named = plan.named;
     if probe.key.is_empty() && probe.reference.is_empty() {
         return cannot_tell("neither key nor reference is known");
     }
     let mut hits = Vec::new();
     let mut unclear = false;
     for item in &reading.items {
-        match hit(answer, named, item, probe) {
-            Matched::Hit(hit) => hits.push(hit),
+        match checked(plan, item, probe) {
+            Matched::Hit(hit) => hits.push(*hit),
             Matched::Unclear => unclear = true,
             Matched::No => {}
         }
@@ -61,7 +66,7 @@ fn cannot_tell(why: &str) -> Seen {
 }
 
 enum Matched {
-    Hit(Hit),
+    Hit(Box<Hit>),
     Unclear,
     No,
 }
@@ -75,10 +80,57 @@ fn bare(named: Named, probe: &Probe) -> Hit {
         at: None,
         status: None,
         other_recipient: false,
+        contradicts: None,
     }
 }
 
-fn hit(answer: &Answer, named: Named, item: &Value, probe: &Probe) -> Matched {
+/// An item by its names, and by what else it must say.
+fn checked(plan: &Plan, item: &Value, probe: &Probe) -> Matched {
+    let matched = if plan.answer.matching == Match::Header { mail(plan, item, probe) } else { hit(plan, item, probe) };
+    let mut hit = match matched {
+        Matched::Hit(hit) => hit,
+        Matched::Unclear => return Matched::Unclear,
+        Matched::No => return Matched::No,
+    };
+    let values = Values { probe: Some(probe), from: probe.sent_from, until: probe.sent_until };
+    match checks::passed(&plan.checks, item, &values) {
+        Passed::Yes => {}
+        Passed::Skip => return Matched::No,
+        Passed::Unclear => return Matched::Unclear,
+        Passed::Conflict(at) => hit.contradicts = Some(at),
+    }
+    Matched::Hit(hit)
+}
+
+/// An item that holds a mail: the marks are in its header.
+fn mail(plan: &Plan, item: &Value, probe: &Probe) -> Matched {
+    let answer = &plan.answer;
+    let Some(text) = answer.key_at.as_ref().and_then(|at| texts(item, at).into_iter().next()) else {
+        return Matched::No;
+    };
+    let Ok(header) = Item::read(0, DateTime::UNIX_EPOCH, text.as_bytes()) else { return Matched::Unclear };
+    let Some(hit) = header.hit(String::new(), probe) else { return Matched::No };
+    Matched::Hit(Box::new(Hit {
+        id: first(item, answer.id_at.as_deref()),
+        at: at(plan, item),
+        status: first(item, answer.status_at.as_deref()),
+        ..hit
+    }))
+}
+
+/// When the downstream says it got it.
+fn at(plan: &Plan, item: &Value) -> Option<DateTime<Utc>> {
+    let value = item.pointer(plan.answer.time_at.as_ref()?)?;
+    match (&plan.time, value) {
+        (Some(format), Value::String(text)) => format.read(text),
+        (Some(format), Value::Number(number)) => format.read(&number.to_string()),
+        (Some(_), Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => None,
+        (None, value) => time(value),
+    }
+}
+
+fn hit(plan: &Plan, item: &Value, probe: &Probe) -> Matched {
+    let (answer, named) = (&plan.answer, plan.named);
     let (by_key, key) = match &answer.key_at {
         Some(at) => compare(answer.matching, &texts(item, at), &probe.key),
         None if named.key => (Carried::Yes, Some(probe.key.clone())),
@@ -98,12 +150,12 @@ fn hit(answer: &Answer, named: Named, item: &Value, probe: &Probe) -> Matched {
         let unclear = by_key == Carried::Unclear || by_reference == Carried::Unclear;
         return if unclear { Matched::Unclear } else { Matched::No };
     }
-    Matched::Hit(Hit {
+    Matched::Hit(Box::new(Hit {
         id: first(item, answer.id_at.as_deref()),
         key,
         reference,
         attempt: answer.attempt_at.as_ref().and_then(|at| number(item, at)),
-        at: answer.time_at.as_ref().and_then(|at| item.pointer(at)).and_then(time),
+        at: at(plan, item),
         status: first(item, answer.status_at.as_deref()),
         other_recipient: answer.recipient_at.as_ref().is_some_and(|at| {
             let named = texts(item, at);
@@ -111,7 +163,8 @@ fn hit(answer: &Answer, named: Named, item: &Value, probe: &Probe) -> Matched {
                 && !named.is_empty()
                 && !named.iter().any(|each| same_recipient(each, &probe.recipient))
         }),
-    })
+        contradicts: None,
+    }))
 }
 
 /// Compares what an item carries with a name; the second part is what is kept of it as evidence.
@@ -125,12 +178,38 @@ fn compare(matching: Match, texts: &[String], name: &str) -> (Carried, Option<St
             let kept = same.or(texts.first()).map(|text| cut(text.trim()));
             (if same.is_some() { Carried::Yes } else { Carried::No }, kept)
         }
-        Match::Token => {
-            let best = texts.iter().map(|text| mark::carried(text, name)).min().unwrap_or(Carried::No);
+        Match::Token | Match::Prefix | Match::Suffix | Match::Header => {
+            let best = texts.iter().map(|text| carried(matching, text.trim(), name)).min().unwrap_or(Carried::No);
             // The surrounding text is payload; only the name itself is kept.
             (best, (best == Carried::Yes).then(|| name.to_owned()))
         }
     }
+}
+
+/// The name as a word, where `matching` looks for it.
+fn carried(matching: Match, text: &str, name: &str) -> Carried {
+    // What follows or precedes the name by two characters decides whether it is a word; the rest of the text is left out, so
+    // that the name in another place does not count.
+    let there = match matching {
+        Match::Prefix => text.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name)),
+        Match::Suffix => {
+            let start = text.len().checked_sub(name.len()).and_then(|start| text.get(start..));
+            start.is_some_and(|end| end.eq_ignore_ascii_case(name))
+        }
+        Match::Eq | Match::Token | Match::Header => true,
+    };
+    if !there {
+        return Carried::No;
+    }
+    let around: String = match matching {
+        Match::Prefix => text.chars().take(name.chars().count() + 2).collect(),
+        Match::Suffix => {
+            let skip = text.chars().count().saturating_sub(name.chars().count() + 2);
+            text.chars().skip(skip).collect()
+        }
+        Match::Eq | Match::Token | Match::Header => text.to_owned(),
+    };
+    mark::carried(&around, name)
 }
 
 /// Same person in other spelling: case of mail addresses; phone numbers without plus or with separators.
@@ -150,7 +229,7 @@ pub(in crate::look_up) fn same_recipient(carried: &str, recipient: &str) -> bool
 }
 
 /// The texts at a pointer: a string, a number, or an array of them.
-fn texts(item: &Value, at: &str) -> Vec<String> {
+pub(super) fn texts(item: &Value, at: &str) -> Vec<String> {
     let one = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
@@ -207,6 +286,24 @@ mod tests {
         assert_eq!(compare(" INV-229\r\n"), Carried::Yes);
         assert_eq!(compare("INV-2291"), Carried::No);
         assert_eq!(compare("A INV-229"), Carried::No);
+    }
+
+    #[test]
+    fn a_name_at_one_end_of_a_text_is_a_word_there() {
+        let compare = |matching, text: &str| compare(matching, &[text.to_owned()], "inv-229").0;
+        for (text, prefix, suffix) in [
+            ("INV-229", Carried::Yes, Carried::Yes),
+            ("INV-229; second try", Carried::Yes, Carried::No),
+            ("your INV-229", Carried::No, Carried::Yes),
+            ("INV-2291 INV-229", Carried::No, Carried::Yes),
+            ("INV-229 INV-2291", Carried::Yes, Carried::No),
+            ("xINV-229", Carried::No, Carried::No),
+            ("INV-229.1", Carried::Unclear, Carried::No),
+            ("é", Carried::No, Carried::No),
+        ] {
+            assert_eq!(compare(Match::Prefix, text), prefix, "{text}");
+            assert_eq!(compare(Match::Suffix, text), suffix, "{text}");
+        }
     }
 
     #[test]

@@ -14,11 +14,11 @@ impl Http {
     pub(super) async fn marked_in(&self, from: DateTime<Utc>, until: DateTime<Utc>) -> Option<Marked> {
         let key_at = self.plan.answer.key_at.as_deref().filter(|_| self.plan.per == Per::Window)?;
         let end = request::end(self.plan.within);
-        let (account, flaw) = self.account(end).await;
+        let mut evidence = Evidence::default();
+        let (account, flaw) = self.account(end, &mut evidence).await;
         if flaw.is_some() || matches!(account, AccountSeen::Differs { .. }) {
             return Some(Marked { items: Vec::new(), calls: 1 });
         }
-        let mut evidence = Evidence::default();
         let reading = self.read(&self.values(None, from, until), end, &mut evidence).await;
         let text = |item: &Value, at: Option<&str>| {
             at.and_then(|at| item.pointer(at)).and_then(Value::as_str).map(|text| plain(text.trim()))
@@ -34,6 +34,7 @@ impl Http {
                 at: None,
                 status: text(item, answer.status_at.as_deref()),
                 other_recipient: false,
+                contradicts: None,
             })
         });
         Some(Marked { items: items.collect(), calls: evidence.pages + 1 })

@@ -31,12 +31,17 @@
 
 mod account;
 mod ask;
+mod checks;
 pub(in crate::look_up) mod items;
 mod marked;
+mod oauth;
+mod paging;
 mod plan;
 mod reading;
 mod request;
 mod settings;
+
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
@@ -55,6 +60,8 @@ use plan::Plan;
 pub struct Http {
     plan: Plan,
     options: Options,
+    /// Longest Retry-After that is passed on.
+    longest_wait: Duration,
 }
 
 impl Http {
@@ -74,7 +81,7 @@ impl Http {
         options.answer_bytes = plan.page_bytes;
         // A page is the answer here, not diagnostics; `within` bounds it.
         options.timeouts.answer = plan.within;
-        Ok(Self { plan, options })
+        Ok(Self { plan, options, longest_wait: destination.limits.backoff_max })
     }
 }
 

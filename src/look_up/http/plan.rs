@@ -7,14 +7,21 @@ use secrecy::SecretString;
 use serde_json::Value;
 use url::Url;
 
-use super::settings::{Answer, Method, Pages, Per, Settings};
+use super::{
+    checks::Check,
+    oauth::Oauth,
+    settings::{Answer, Counter, Match, Method, Pages, Per, Settings},
+};
 use crate::{
     config::{
         BuildError,
         access::{Setting, headers, load},
         template::{JsonTemplate, Template, UrlTemplate},
     },
-    look_up::template::Asked,
+    look_up::{
+        template::{Asked, Spelling},
+        window::TimeFormat,
+    },
 };
 
 /// Path of the section, for errors.
@@ -32,8 +39,14 @@ pub(super) struct Plan {
     pub within: Duration,
     pub page_bytes: usize,
     pub answer: Answer,
+    /// How times of items are written, where it is declared.
+    pub time: Option<TimeFormat>,
+    pub checks: Vec<Check>,
     pub pages: Pages,
     pub account: Option<Account>,
+    pub oauth: Option<Oauth>,
+    /// A request names the reference by the spelling that travelled.
+    pub asks_as_given: bool,
     /// What the path names.
     pub named: Named,
     /// Everything that a request names.
@@ -50,6 +63,7 @@ pub(super) enum QueryValue {
 /// The account check.
 pub(super) struct Account {
     pub url: Url,
+    pub json: Option<Value>,
     pub expect: BTreeMap<String, Value>,
 }
 
@@ -64,7 +78,7 @@ impl Named {
     fn of<'a>(variables: impl Iterator<Item = &'a Asked>) -> Self {
         variables.fold(Self::default(), |named, asked| Self {
             key: named.key || asked == &Asked::Key,
-            reference: named.reference || asked == &Asked::Reference,
+            reference: named.reference || matches!(asked, Asked::Reference(_)),
         })
     }
 
@@ -99,9 +113,6 @@ impl Plan {
         if !all_headers.iter().any(|(name, _)| name == header::ACCEPT) {
             all_headers.push((header::ACCEPT, HeaderValue::from_static("application/json")));
         }
-        if json.is_some() {
-            all_headers.push((header::CONTENT_TYPE, HeaderValue::from_static("application/json")));
-        }
         let named = Named::of(url.path_variables());
         let variables: Vec<&Asked> = url
             .variables()
@@ -112,6 +123,7 @@ impl Plan {
             .chain(json.iter().flat_map(JsonTemplate::variables))
             .collect();
         let asks = Named::of(variables.iter().copied());
+        let asks_as_given = variables.contains(&&Asked::Reference(Spelling::Given));
         check_scope(&settings, named, &variables)?;
         check_answer(&settings.answer, settings.per, named)?;
         check_pages(&settings, named)?;
@@ -120,6 +132,13 @@ impl Plan {
         }
         if !(1024..=64 << 20).contains(&settings.page_bytes) {
             return fail("page_bytes", "must be between 1024 and 67108864");
+        }
+        check_places(&settings, json.as_ref())?;
+        let (time, checks) = beside(&settings.answer)?;
+        let oauth =
+            settings.oauth.as_ref().map(|setting| Oauth::build(setting, &format!("{SECTION}.oauth"))).transpose()?;
+        if oauth.is_some() && settings.auth.is_some() {
+            return fail("oauth", "must not stand beside auth: one of them lets us in");
         }
         if settings.within.is_zero() {
             return fail("within", "must be longer than nothing");
@@ -140,8 +159,12 @@ impl Plan {
             within: settings.within,
             page_bytes: settings.page_bytes,
             answer: settings.answer,
+            time,
+            checks,
             pages: settings.pages,
             account,
+            oauth,
+            asks_as_given,
             named,
             asks,
         })
@@ -219,10 +242,26 @@ fn check_answer(answer: &Answer, per: Per, named: Named) -> Result<(), BuildErro
 
 fn check_pages(settings: &Settings, named: Named) -> Result<(), BuildError> {
     let pages = &settings.pages;
-    let ways =
-        [pages.next_at.is_some(), pages.cursor.is_some(), pages.offset.is_some()].iter().filter(|way| **way).count();
+    let ways = [
+        pages.next_at.is_some(),
+        pages.link_header,
+        pages.cursor.is_some(),
+        pages.offset.is_some(),
+        pages.page.is_some(),
+    ];
+    let ways = ways.iter().filter(|way| **way).count();
     if ways > 1 {
-        return fail("pages", "may name one of next_at, cursor and offset");
+        return fail("pages", "may name one of next_at, link_header, cursor, offset and page");
+    }
+    if pages.more_at.is_some() && pages.total_at.is_some() {
+        return fail("pages.total_at", "must not stand beside more_at: one of them says where the end is");
+    }
+    let ends = pages.more_at.is_some() || pages.total_at.is_some();
+    if pages.cursor.as_ref().is_some_and(|cursor| cursor.last_at.is_some()) && !ends {
+        return fail(
+            "pages.cursor.last_at",
+            "needs more_at or total_at: the name of an item does not say whether more follow",
+        );
     }
     if !(1..=1000).contains(&pages.max) {
         return fail("pages.max", "must be between 1 and 1000");
@@ -230,14 +269,64 @@ fn check_pages(settings: &Settings, named: Named) -> Result<(), BuildError> {
     if pages.full_page == Some(0) {
         return fail("pages.full_page", "must be at least 1");
     }
-    if ways == 0 && pages.full_page.is_none() && !(settings.per == Per::Key && named.any()) {
+    if ways == 0 && pages.full_page.is_none() && !ends && !(settings.per == Per::Key && named.any()) {
         return fail(
             "pages",
             "must say how more pages are asked for, or how many items a full page has; half a list proves nothing",
         );
     }
     check_pointer("pages.next_at", pages.next_at.as_ref())?;
-    check_pointer("pages.cursor.at", pages.cursor.as_ref().map(|cursor| &cursor.at))
+    check_pointer("pages.more_at", pages.more_at.as_ref())?;
+    check_pointer("pages.total_at", pages.total_at.as_ref())?;
+    check_pointer("pages.cursor.at", pages.cursor.as_ref().and_then(|cursor| cursor.at.as_ref()))?;
+    check_pointer("pages.cursor.last_at", pages.cursor.as_ref().and_then(|cursor| cursor.last_at.as_ref()))
+}
+
+/// Where cursors and counters go must be there.
+fn check_places(settings: &Settings, json: Option<&JsonTemplate<Asked>>) -> Result<(), BuildError> {
+    let pages = &settings.pages;
+    let place = |field: &str, query: Option<&String>, body: Option<&String>| match (query, body) {
+        (Some(_), None) => Ok(()),
+        (None, Some(at)) if json.is_some_and(|json| json.at(at).is_some()) => Ok(()),
+        (None, Some(_)) => fail(&format!("{field}.body"), "must point to something in json, which is replaced"),
+        (Some(_), Some(_)) | (None, None) => fail(field, "must say one of query and body"),
+    };
+    if let Some(cursor) = &pages.cursor {
+        if cursor.at.is_some() == cursor.last_at.is_some() {
+            return fail("pages.cursor", "must say one of at and last_at");
+        }
+        place("pages.cursor", cursor.query.as_ref(), cursor.body.as_ref())?;
+    }
+    let counters: [(&str, Option<&Counter>); 2] =
+        [("pages.offset", pages.offset.as_ref()), ("pages.page", pages.page.as_ref())];
+    for (field, counter) in counters {
+        if let Some(counter) = counter {
+            place(field, counter.query.as_ref(), counter.body.as_ref())?;
+        }
+    }
+    Ok(())
+}
+
+/// What is read of an item beside its names.
+fn beside(answer: &Answer) -> Result<(Option<TimeFormat>, Vec<Check>), BuildError> {
+    let time = answer
+        .time_format
+        .as_ref()
+        .map(|text| {
+            TimeFormat::parse(text).map_err(|rule| BuildError::new(format!("{SECTION}.answer.time_format"), rule))
+        })
+        .transpose()?;
+    if time.is_some() && answer.time_at.is_none() {
+        return fail("answer.time_format", "needs time_at");
+    }
+    if answer.matching == Match::Header && answer.key_at.is_none() {
+        return fail("answer.match", "= \"header\" needs key_at, where the text of the mail or its header stands");
+    }
+    let mut checks = Vec::new();
+    for (at, setting) in answer.checks.iter().enumerate() {
+        checks.push(Check::build(setting, &format!("{SECTION}.answer.checks[{at}]"))?);
+    }
+    Ok((time, checks))
 }
 
 fn check_pointer(field: &str, pointer: Option<&String>) -> Result<(), BuildError> {
@@ -262,5 +351,5 @@ fn account(settings: super::settings::Account) -> Result<Account, BuildError> {
     for pointer in settings.expect.keys() {
         check_pointer("account.expect", Some(pointer))?;
     }
-    Ok(Account { url, expect: settings.expect })
+    Ok(Account { url, json: settings.json, expect: settings.expect })
 }

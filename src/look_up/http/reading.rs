@@ -1,12 +1,16 @@
 //! Reading a list to its end, or saying why the end was not reached.
 
-use bytes::Bytes;
+use std::time::Duration;
+
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
-use url::Url;
 
-use super::{Http, request};
+use super::{
+    Http,
+    paging::{self, Next, Place, Read},
+    request,
+};
 use crate::look_up::template::Values;
 
 /// Most items of one reading, over all pages. A page of a few MiB may hold millions of values, each many times as large in
@@ -40,6 +44,8 @@ pub(super) struct Evidence {
     hash: Sha256,
     /// Pages read.
     pub pages: u32,
+    /// The downstream wants to be left alone for so long.
+    pub retry_after: Option<Duration>,
 }
 
 impl Evidence {
@@ -61,19 +67,13 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Where reading goes on.
-enum Next {
-    Page(Url),
-    End,
-}
-
 impl Http {
     /// Reads all pages of one request.
     pub(super) async fn read(&self, values: &Values<'_>, end: Instant, evidence: &mut Evidence) -> Reading {
         let mut reading = Reading { items: Vec::new(), found: Found::Listed, flaw: None };
         match request::render(&self.plan, values) {
-            Ok((url, body)) => {
-                if let Err(flaw) = self.read_pages(url, body, end, evidence, &mut reading).await {
+            Ok(first) => {
+                if let Err(flaw) = self.read_pages(first, end, evidence, &mut reading).await {
                     reading.flaw = Some(flaw);
                 }
             }
@@ -84,20 +84,19 @@ impl Http {
 
     async fn read_pages(
         &self,
-        first: Url,
-        body: Bytes,
+        first: Place,
         end: Instant,
         evidence: &mut Evidence,
         reading: &mut Reading,
     ) -> Result<(), String> {
         let answer = &self.plan.answer;
         let readable = [answer.ok.as_slice(), answer.many.as_slice()].concat();
-        let mut url = first;
-        let mut known_urls = Vec::new();
+        let mut here = first;
+        let mut known_places = Vec::new();
         let mut known_pages = Vec::new();
         for number in 1..=self.plan.pages.max {
-            known_urls.push(url.clone());
-            let page = self.fetch(&self.plan.method, url.clone(), body.clone(), &readable, end).await?;
+            known_places.push(here.clone());
+            let page = self.fetch(&self.plan.method, &here, &readable, end, evidence).await?;
             evidence.add(page.status, &page.raw);
             if number == 1 && answer.absent.contains(&page.status) {
                 reading.found = Found::Absent;
@@ -108,12 +107,12 @@ impl Http {
             } else if !answer.ok.contains(&page.status) {
                 return Err(format!("status {} is no answer", page.status));
             }
-            let Some(value) = page.body else {
+            let Some(value) = &page.body else {
                 // HEAD: the status is all there is; the path names the intent.
                 reading.items.push(Value::Object(serde_json::Map::new()));
                 return Ok(());
             };
-            let items = self.items(&value)?;
+            let items = self.items(value)?;
             let count = items.len();
             if reading.items.len() + count > ITEMS {
                 return Err(format!("more than {ITEMS} items"));
@@ -129,12 +128,13 @@ impl Http {
             }
             known_pages.push(print);
             reading.items.extend(items.iter().cloned());
-            match self.next(&value, &url, count, reading.items.len())? {
+            let read = Read { page: &page, body: value, items, number: number - 1, total: reading.items.len() };
+            match paging::next(&self.plan.pages, &here, &read)? {
                 Next::End => return Ok(()),
-                Next::Page(next) if known_urls.contains(&next) => {
+                Next::Page(next) if known_places.contains(&next) => {
                     return Err("the next page is one that was read before".to_owned());
                 }
-                Next::Page(next) => url = next,
+                Next::Page(next) => here = next,
             }
         }
         Err(format!("more than {} pages", self.plan.pages.max))
@@ -155,56 +155,6 @@ impl Http {
                 Err(format!("neither a list nor an object stands at {:?}", answer.items))
             }
             None => Err(format!("nothing stands at {:?}, where the items should be", answer.items)),
-        }
-    }
-
-    fn next(&self, body: &Value, url: &Url, count: usize, total: usize) -> Result<Next, String> {
-        let pages = &self.plan.pages;
-        if let Some(parameter) = &pages.offset {
-            // Only an empty page ends it: a server may give fewer than were asked for.
-            if count == 0 {
-                return Ok(Next::End);
-            }
-            let mut next = url.clone();
-            request::set(&mut next, parameter, &total.to_string());
-            return Ok(Next::Page(next));
-        }
-        let next = match (&pages.next_at, &pages.cursor) {
-            (Some(at), _) => match text(body, at)? {
-                Some(link) => {
-                    let next = url.join(&link).map_err(|_| "the link to the next page is no url".to_owned())?;
-                    if next.origin() != url.origin() {
-                        return Err("the next page is said to be at another origin".to_owned());
-                    }
-                    Some(next)
-                }
-                None => None,
-            },
-            (None, Some(cursor)) => text(body, &cursor.at)?.map(|value| {
-                let mut next = url.clone();
-                request::set(&mut next, &cursor.query, &value);
-                next
-            }),
-            (None, None) => None,
-        };
-        match next {
-            Some(next) => Ok(Next::Page(next)),
-            None if pages.full_page.is_some_and(|full| count >= full) => {
-                Err("the last page is full, so there may be more".to_owned())
-            }
-            None => Ok(Next::End),
-        }
-    }
-}
-
-/// A link or cursor; missing, null, false and empty mean the end.
-fn text(body: &Value, at: &str) -> Result<Option<String>, String> {
-    match body.pointer(at) {
-        None | Some(Value::Null | Value::Bool(false)) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.is_empty())),
-        Some(Value::Number(number)) => Ok(Some(number.to_string())),
-        Some(Value::Bool(true) | Value::Array(_) | Value::Object(_)) => {
-            Err(format!("what stands at {at:?} is no link to a next page"))
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::header;
+use chrono::{DateTime, Utc};
+use http::{HeaderValue, header};
 use secrecy::ExposeSecret;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
@@ -11,12 +12,17 @@ use url::Url;
 
 use super::{
     Http,
+    paging::Place,
     plan::{Plan, QueryValue},
+    reading::Evidence,
 };
 use crate::{
-    channels::wire::{
-        AlwaysOpen,
-        http1::{self, Request},
+    channels::{
+        classify::retry_after,
+        wire::{
+            AlwaysOpen,
+            http1::{self, Reply, Request},
+        },
     },
     config::template::{Encode, Refused, percent},
     look_up::template::{Asked, Values},
@@ -31,10 +37,12 @@ pub(super) struct Page {
     /// `None` where the method or the status has no body.
     pub body: Option<Value>,
     pub raw: Vec<u8>,
+    /// Headers Link, as they came.
+    pub links: Vec<String>,
 }
 
-/// The first URL and the body of a request.
-pub(super) fn render(plan: &Plan, values: &Values<'_>) -> Result<(Url, Bytes), Refused> {
+/// The first request of a list.
+pub(super) fn render(plan: &Plan, values: &Values<'_>) -> Result<Place, Refused> {
     let value = |asked: &Asked| asked.value(values);
     let mut url = plan.url.render(&value)?;
     for (name, setting) in &plan.query {
@@ -45,11 +53,8 @@ pub(super) fn render(plan: &Plan, values: &Values<'_>) -> Result<(Url, Bytes), R
             QueryValue::Secret(secret) => append(&mut url, name, secret.expose_secret()),
         }
     }
-    let body = match &plan.json {
-        Some(template) => Bytes::from(template.render(&value)?.to_string()),
-        None => Bytes::new(),
-    };
-    Ok((url, body))
+    let json = plan.json.as_ref().map(|template| template.render(&value)).transpose()?;
+    Ok(Place { url, json })
 }
 
 /// The same for the journal: without secrets, and without whom it went to.
@@ -105,16 +110,26 @@ impl Http {
     pub(super) async fn fetch(
         &self,
         method: &http::Method,
-        url: Url,
-        body: Bytes,
+        place: &Place,
         readable: &[u16],
         end: Instant,
+        evidence: &mut Evidence,
     ) -> Result<Page, String> {
         let mut headers = self.plan.headers.clone();
-        if body.is_empty() {
-            headers.retain(|(name, _)| name != header::CONTENT_TYPE);
-        }
-        let request = Request { method: method.clone(), url, headers, body };
+        headers.retain(|(name, _)| name != header::CONTENT_TYPE);
+        let body = match &place.json {
+            Some(json) => {
+                headers.push((header::CONTENT_TYPE, HeaderValue::from_static("application/json")));
+                Bytes::from(json.to_string())
+            }
+            None => Bytes::new(),
+        };
+        let token = match &self.plan.oauth {
+            Some(oauth) => Some(oauth.authorization(&self.options, end).await?),
+            None => None,
+        };
+        headers.extend(token.clone().map(|token| (header::AUTHORIZATION, token)));
+        let request = Request { method: method.clone(), url: place.url.clone(), headers, body };
         let asked = timeout_at(end, http1::exchange(&request, &self.options, Arc::new(AlwaysOpen)));
         let seen = asked
             .await
@@ -122,6 +137,10 @@ impl Http {
         let Some(reply) = seen.reply else {
             return Err(seen.cause.map_or_else(|| "no reply".to_owned(), |cause| cause.to_string()));
         };
+        evidence.retry_after = evidence.retry_after.max(asked_to_wait(&reply, self.longest_wait));
+        if let (401, Some(oauth), Some(token)) = (reply.status, &self.plan.oauth, &token) {
+            oauth.forget(token).await;
+        }
         let kind = reply.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if ["text/html", "application/xhtml"].iter().any(|html| kind.trim().to_ascii_lowercase().starts_with(html)) {
             return Err(format!(
@@ -133,10 +152,13 @@ impl Http {
             return Err(format!("the answer is cut: larger than {} bytes, late or broken", self.plan.page_bytes));
         }
         if !readable.contains(&reply.status) || method == http::Method::HEAD {
-            return Ok(Page { status: reply.status, body: None, raw: reply.body });
+            return Ok(Page { status: reply.status, body: None, raw: reply.body, links: Vec::new() });
         }
+        let links = reply.headers.get_all(header::LINK).iter();
+        // A link that is no text must not look like none.
+        let links = links.map(|link| link.to_str().unwrap_or("(unreadable)").to_owned()).collect();
         match serde_json::from_slice(&reply.body) {
-            Ok(value) => Ok(Page { status: reply.status, body: Some(value), raw: reply.body }),
+            Ok(value) => Ok(Page { status: reply.status, body: Some(value), raw: reply.body, links }),
             Err(error) => Err(format!(
                 "status {} with a body that is no JSON ({:?} at byte {})",
                 reply.status,
@@ -145,6 +167,17 @@ impl Http {
             )),
         }
     }
+}
+
+/// How long the downstream wants to be left alone: the header of an answer that says "not now". A date counts from the
+/// downstream's own clock where the answer shows it.
+fn asked_to_wait(reply: &Reply, longest: Duration) -> Option<Duration> {
+    if !matches!(reply.status, 408 | 425 | 429 | 500..=599) {
+        return None;
+    }
+    let date = reply.headers.get(header::DATE).and_then(|date| date.to_str().ok());
+    let now = date.and_then(|date| DateTime::parse_from_rfc2822(date).ok()).map_or_else(Utc::now, |date| date.to_utc());
+    retry_after(&reply.headers, u64::try_from(now.timestamp()).unwrap_or(0), longest).map(Duration::from_secs)
 }
 
 /// When a question that starts now must be answered.

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::{checks, oauth};
 use crate::config::access::{Auth, Setting};
 
 /// The section.
@@ -27,6 +28,9 @@ pub(super) struct Settings {
     /// Sent with every request.
     #[serde(default)]
     pub auth: Option<Auth>,
+    /// A token that is fetched first; instead of `auth`.
+    #[serde(default)]
+    pub oauth: Option<oauth::Setting>,
     /// Body of a POST; variables inside its strings.
     #[serde(default)]
     pub json: Option<Value>,
@@ -102,13 +106,17 @@ pub(super) struct Answer {
     pub id_at: Option<String>,
     /// When the downstream got it.
     pub time_at: Option<String>,
+    /// How it writes that time, `FORMAT@ZONE`; without it RFC 3339, RFC 2822, or seconds or milliseconds since 1970.
+    pub time_format: Option<String>,
     /// The downstream's word for its state.
     pub status_at: Option<String>,
+    /// What else an item must say.
+    pub checks: Vec<checks::Setting>,
     /// How key and reference are compared.
     #[serde(rename = "match")]
     pub matching: Match,
-    /// The downstream finds a reference whatever its case. The ledger asks in lower case; without this an empty answer to
-    /// a question by `{reference}` that has letters is no answer.
+    /// The downstream finds a reference whatever its case. Without this an empty answer to a question by `{reference}` that
+    /// has letters is no answer where the spelling that travelled is not known.
     pub folds_case: bool,
 }
 
@@ -127,7 +135,9 @@ impl Default for Answer {
             attempt_at: None,
             id_at: None,
             time_at: None,
+            time_format: None,
             status_at: None,
+            checks: Vec::new(),
             matching: Match::Eq,
             folds_case: false,
         }
@@ -145,18 +155,32 @@ pub(super) enum Match {
     Eq,
     /// Somewhere in the value, not next to one of `[A-Za-z0-9_-]`.
     Token,
+    /// At the beginning of the value, as a word.
+    Prefix,
+    /// At the end of the value, as a word.
+    Suffix,
+    /// The value is a whole mail or its header: `X-Settled-Key`, `X-Settled-Reference` and Message-ID in it, unfolded.
+    Header,
 }
 
-/// How more pages are asked for; at most one of the three ways.
+/// How more pages are asked for; at most one of the ways. What says that the end was reached may stand beside it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Pages {
     /// Pointer to the link to the next page; relative ones are resolved, another origin is refused.
     pub next_at: Option<String>,
-    /// A cursor from the answer into a query parameter.
+    /// The header Link says where the next page is (RFC 8288).
+    pub link_header: bool,
+    /// A cursor from the answer into the next request.
     pub cursor: Option<Cursor>,
-    /// Query parameter that counts items; reading ends at an empty page.
-    pub offset: Option<String>,
+    /// Counts items; reading ends at an empty page.
+    pub offset: Option<Counter>,
+    /// Counts pages; reading ends at an empty page.
+    pub page: Option<Counter>,
+    /// Pointer to true where more follows, and false at the end.
+    pub more_at: Option<String>,
+    /// Pointer to the number of all items; the list has ended when so many were read, and not before.
+    pub total_at: Option<String>,
     /// Pages that are read at most.
     pub max: u32,
     /// Items of a full page; one without a next page is incomplete.
@@ -165,7 +189,17 @@ pub(super) struct Pages {
 
 impl Default for Pages {
     fn default() -> Self {
-        Self { next_at: None, cursor: None, offset: None, max: 10, full_page: None }
+        Self {
+            next_at: None,
+            link_header: false,
+            cursor: None,
+            offset: None,
+            page: None,
+            more_at: None,
+            total_at: None,
+            max: 10,
+            full_page: None,
+        }
     }
 }
 
@@ -173,10 +207,59 @@ impl Default for Pages {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Cursor {
-    /// Pointer to it in the body.
-    pub at: String,
+    /// Pointer to it in the body of the answer.
+    #[serde(default)]
+    pub at: Option<String>,
+    /// Or pointer to it in the last item of the page.
+    #[serde(default)]
+    pub last_at: Option<String>,
     /// Query parameter that carries it.
-    pub query: String,
+    #[serde(default)]
+    pub query: Option<String>,
+    /// Or pointer to its place in the body of a POST.
+    #[serde(default)]
+    pub body: Option<String>,
+}
+
+/// A number that we count, and where it goes. A text alone names a query parameter.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "CounterForm")]
+pub(super) struct Counter {
+    /// Query parameter that carries it.
+    pub query: Option<String>,
+    /// Or pointer to its place in the body of a POST.
+    pub body: Option<String>,
+    /// The number of the first page, which is asked for without it.
+    pub first: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "the name of a query parameter, or { query or body, first }")]
+enum CounterForm {
+    Query(String),
+    Whole(CounterWhole),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CounterWhole {
+    query: Option<String>,
+    body: Option<String>,
+    #[serde(default = "one")]
+    first: u64,
+}
+
+impl From<CounterForm> for Counter {
+    fn from(form: CounterForm) -> Self {
+        match form {
+            CounterForm::Query(query) => Self { query: Some(query), body: None, first: one() },
+            CounterForm::Whole(CounterWhole { query, body, first }) => Self { query, body, first },
+        }
+    }
+}
+
+fn one() -> u64 {
+    1
 }
 
 /// The account check.
@@ -185,6 +268,9 @@ pub(super) struct Cursor {
 pub(super) struct Account {
     /// Absolute, without variables; asked with the same headers and credentials.
     pub url: String,
+    /// Body of a POST, without variables; else it is asked with GET.
+    #[serde(default)]
+    pub json: Option<Value>,
     /// Pointers and what must stand there.
     pub expect: BTreeMap<String, Value>,
 }

@@ -62,6 +62,7 @@ impl Item {
             at: Some(self.at),
             status: None,
             other_recipient: false,
+            contradicts: None,
         })
     }
 
@@ -84,6 +85,7 @@ impl Item {
             other_recipient: !probe.recipient.is_empty()
                 && !self.to.is_empty()
                 && !self.to.contains(&normal(&probe.recipient)),
+            contradicts: None,
         })
     }
 }

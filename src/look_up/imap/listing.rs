@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, fmt::Debug, io, time::Duration};
 
 use async_imap::{
-    Client, Session,
+    Authenticator, Client, Session,
     imap_proto::{AttributeValue, MailboxDatum, MessageSection, Response, ResponseCode, SectionPath, Status},
 };
 use chrono::{DateTime, Utc};
@@ -20,6 +20,7 @@ use tokio::{
 use super::{
     capped::{Capped, TOO_MUCH},
     item::{FIELDS, Item},
+    settings::Auth,
 };
 
 /// Messages asked for at a time, at first.
@@ -37,6 +38,18 @@ pub struct Bounds {
     pub command: Duration,
     /// For every FETCH.
     pub fetch: Duration,
+}
+
+/// Who reads.
+pub struct Login<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The password.
+    pub password: &'a str,
+    /// How it is given.
+    pub auth: Auth,
+    /// The greeting was read before the connection was protected.
+    pub greeted: bool,
 }
 
 /// What was read.
@@ -67,13 +80,13 @@ struct Mailbox {
 ///
 /// # Errors
 /// Why nothing can be said.
-pub async fn list<S>(stream: S, name: &str, password: &str, mailbox: &str, bounds: &Bounds) -> Result<Listing, String>
+pub async fn list<S>(stream: S, login: &Login<'_>, mailbox: &str, bounds: &Bounds) -> Result<Listing, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Debug + Send,
 {
     // A kilobyte of fields is plenty; what sends more is not read to the end.
     let stream = Capped::new(stream, u64::from(bounds.max_messages) * 8192 + 1_048_576);
-    let mut session = within(bounds.command, "LOGIN", log_in(stream, name, password)).await?;
+    let mut session = within(bounds.command, "LOGIN", log_in(stream, login)).await?;
     let opened = within(bounds.command, "EXAMINE", examine(&mut session, mailbox)).await?;
     let mut reader = Reader { session, hasher: Sha256::new(), listing: Listing::default() };
     reader.listing.uid_validity = opened.uid_validity.ok_or("the mailbox has no UIDVALIDITY")?;
@@ -103,18 +116,35 @@ async fn within<T>(limit: Duration, what: &str, work: impl Future<Output = Resul
     }
 }
 
-async fn log_in<S>(stream: S, name: &str, password: &str) -> Result<Session<S>, String>
+async fn log_in<S>(stream: S, login: &Login<'_>) -> Result<Session<S>, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Debug + Send,
 {
     let mut client = Client::new(stream);
-    let greeting =
-        client.read_response().await.map_err(|error| unreadable(&error))?.ok_or("closed without greeting")?;
-    // PREAUTH would be somebody's account, but not one that we have shown a password for.
-    if !matches!(greeting.parsed(), Response::Data { status: Status::Ok, .. }) {
-        return Err("the greeting is not OK".to_owned());
+    if !login.greeted {
+        let greeting =
+            client.read_response().await.map_err(|error| unreadable(&error))?.ok_or("closed without greeting")?;
+        // PREAUTH would be somebody's account, but not one that we have shown a password for.
+        if !matches!(greeting.parsed(), Response::Data { status: Status::Ok, .. }) {
+            return Err("the greeting is not OK".to_owned());
+        }
     }
-    client.login(name, password).await.map_err(|(error, _)| refused_words(&error))
+    let done = match login.auth {
+        Auth::Login => client.login(login.name, login.password).await,
+        Auth::Plain => client.authenticate("PLAIN", Plain(Some(format!("\0{}\0{}", login.name, login.password)))).await,
+    };
+    done.map_err(|(error, _)| refused_words(&error))
+}
+
+/// SASL PLAIN: name and password once, whatever the server goes on asking.
+struct Plain(Option<String>);
+
+impl Authenticator for Plain {
+    type Response = String;
+
+    fn process(&mut self, _challenge: &[u8]) -> String {
+        self.0.take().unwrap_or_default()
+    }
 }
 
 async fn examine<S>(session: &mut Session<S>, mailbox: &str) -> Result<Mailbox, String>
@@ -220,6 +250,9 @@ where
                     return if *status == Status::Ok { Ok(dates) } else { Err(format!("answered {status:?}")) };
                 }
                 Response::Data { status, .. } if *status != Status::Ok => return Err(format!("answered {status:?}")),
+                Response::Data { outcome, .. } if self.is_another(outcome.code.as_ref()) => {
+                    return Err("the mailbox was made anew while it was read".to_owned());
+                }
                 Response::Expunge(_) | Response::Vanished { .. } => {
                     return Err("the mailbox was changed while it was read".to_owned());
                 }
@@ -271,6 +304,11 @@ where
         self.hasher.update((fields.len() as u64).to_be_bytes());
         self.hasher.update(fields);
         Ok(Some((uid, Item::read(seq, at, fields)?)))
+    }
+
+    /// The server tells another UIDVALIDITY than it had when the mailbox was opened.
+    fn is_another(&self, code: Option<&ResponseCode<'_>>) -> bool {
+        matches!(code, Some(ResponseCode::UidValidity(validity)) if *validity != self.listing.uid_validity)
     }
 
     fn dates_rise(&self) -> bool {

@@ -5,11 +5,13 @@
 //! to the end it does not judge.
 
 mod capped;
-mod item;
+pub(in crate::look_up) mod item;
 mod listing;
+mod mailbox;
 pub mod settings;
+mod starttls;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, Utc};
 use ipnet::IpNet;
@@ -32,13 +34,17 @@ use crate::{
         question::{Abilities, AccountSeen, Answer, Marked, Probe, Question, Role, Seen},
     },
 };
-use listing::{Bounds, Listing};
+use listing::{Bounds, Listing, Login};
 use settings::{Settings, Tls};
 
 /// The look-up `imap` of one generation of a destination.
 pub struct Imap {
     settings: Settings,
     password: SecretString,
+    /// Its name as it goes on the wire.
+    mailbox: String,
+    /// The UIDVALIDITY of the last reading.
+    last_validity: Mutex<Option<u32>>,
     tls: Arc<ClientConfig>,
     allow: Vec<IpNet>,
     timeouts: Timeouts,
@@ -59,6 +65,8 @@ impl Imap {
         let settings: Settings = serde_json::from_value(section)
             .map_err(|error| BuildError::new("look_up.imap", format!("is wrong: {error}")))?;
         settings.check().map_err(|(field, rule)| BuildError::new(format!("look_up.imap.{field}"), rule))?;
+        let mailbox =
+            mailbox::on_the_wire(&settings.mailbox).map_err(|rule| BuildError::new("look_up.imap.mailbox", rule))?;
         let password = settings
             .password
             .load()
@@ -68,6 +76,8 @@ impl Imap {
         Ok(Self {
             settings,
             password,
+            mailbox,
+            last_validity: Mutex::new(None),
             tls,
             allow: destination.allow_addresses.clone(),
             timeouts: destination.timeouts.clone(),
@@ -98,15 +108,37 @@ impl Imap {
             resolver: self.resolver.as_ref(),
         };
         let mut stream = dial::tcp(&target, self.timeouts.connect).await.map_err(|error| error.to_string())?;
-        if self.settings.tls == Tls::Implicit {
-            stream = dial::tls(stream, &self.settings.host, Arc::clone(&self.tls), self.timeouts.tls)
-                .await
-                .map_err(|error| error.to_string())?;
+        let (host, config) = (&self.settings.host, Arc::clone(&self.tls));
+        match self.settings.tls {
+            Tls::Implicit => {
+                stream = dial::tls(stream, host, config, self.timeouts.tls).await.map_err(|error| error.to_string())?;
+            }
+            Tls::Starttls => {
+                let limits = starttls::Limits { command: self.timeouts.command, tls: self.timeouts.tls };
+                stream = starttls::upgrade(stream, host, config, &limits).await?;
+            }
+            Tls::None => {}
         }
         let stream = Counted::new(stream, Arc::new(AlwaysOpen));
         stream.counter().close_in_order();
-        let (name, password) = (&self.settings.username, self.password.expose_secret());
-        listing::list(stream, name, password, &self.settings.mailbox, &bounds).await
+        let login = Login {
+            name: &self.settings.username,
+            password: self.password.expose_secret(),
+            auth: self.settings.auth,
+            greeted: self.settings.tls == Tls::Starttls,
+        };
+        let mut listing = listing::list(stream, &login, &self.mailbox, &bounds).await?;
+        if let Some(why) = self.made_anew(listing.uid_validity) {
+            listing.gap = Some(why);
+        }
+        Ok(listing)
+    }
+
+    /// UIDs of another UIDVALIDITY are another mailbox: what was in the one that is meant may be gone (RFC 3501 2.3.1.1).
+    fn made_anew(&self, now: u32) -> Option<String> {
+        let last = self.last_validity.lock().unwrap_or_else(PoisonError::into_inner).replace(now);
+        let wanted = self.settings.uid_validity.or(last)?;
+        (wanted != now).then(|| format!("the mailbox was made anew: its UIDVALIDITY is {now}, and was {wanted}"))
     }
 
     /// Only asked after LOGIN was accepted.
@@ -171,7 +203,7 @@ impl LookUp for Imap {
                     account: AccountSeen::NotChecked,
                     pages: 0,
                     digest: String::new(),
-                    query: format!("EXAMINE {:?}", self.settings.mailbox),
+                    query: format!("EXAMINE {:?}", self.mailbox),
                     retry_after: None,
                 },
             }

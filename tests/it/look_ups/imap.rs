@@ -12,15 +12,15 @@ use settled::{
 
 use crate::support::imap_script::{Fault, ImapServer, Stored};
 
-const KEY: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f0";
-const ELDER: &str = "11111111111111111111111111111111";
+pub const KEY: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f0";
+pub const ELDER: &str = "11111111111111111111111111111111";
 const DATE: &str = " 4-Mar-2026 05:06:09 +0000";
 
-fn stored(uid: u32, fields: &str) -> Stored {
+pub fn stored(uid: u32, fields: &str) -> Stored {
     Stored { uid, date: DATE.to_owned(), fields: fields.to_owned() }
 }
 
-fn ours(uid: u32, key: &str, reference: &str) -> Stored {
+pub fn ours(uid: u32, key: &str, reference: &str) -> Stored {
     stored(
         uid,
         &format!(
@@ -29,7 +29,7 @@ fn ours(uid: u32, key: &str, reference: &str) -> Stored {
     )
 }
 
-fn probe(role: Role, key: &str, reference: &str) -> Probe {
+pub fn probe(role: Role, key: &str, reference: &str) -> Probe {
     let sent: DateTime<Utc> = "2026-03-04T05:06:07Z".parse().unwrap();
     Probe {
         role,
@@ -43,15 +43,20 @@ fn probe(role: Role, key: &str, reference: &str) -> Probe {
     }
 }
 
-fn question(probes: Vec<Probe>) -> Question {
+pub fn question(probes: Vec<Probe>) -> Question {
     Question { probes, now: "2026-03-04T06:00:00Z".parse().unwrap() }
 }
 
-fn subject() -> Question {
+pub fn subject() -> Question {
     question(vec![probe(Role::Subject, KEY, "inv-2291")])
 }
 
-fn imap(server: &ImapServer, more: Value) -> (Imap, tempfile::NamedTempFile) {
+pub fn imap(server: &ImapServer, more: Value) -> (Imap, tempfile::NamedTempFile) {
+    let (destination, file) = destination(server, more);
+    (Imap::build(&destination).unwrap(), file)
+}
+
+pub fn destination(server: &ImapServer, more: Value) -> (Destination, tempfile::NamedTempFile) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     writeln!(file, "s3cret").unwrap();
     let mut section = json!({"host": "127.0.0.1", "port": server.address.port(), "tls": "none", "username": "audit",
@@ -63,7 +68,7 @@ fn imap(server: &ImapServer, more: Value) -> (Imap, tempfile::NamedTempFile) {
         "look_up": {"kind": "imap", "lag": "1m", "horizon": "30days", "imap": section},
     }))
     .unwrap();
-    (Imap::build(&destination).unwrap(), file)
+    (destination, file)
 }
 
 async fn ask(messages: Vec<Stored>, fault: Fault, more: Value, question: &Question) -> (Answer, Vec<String>) {
@@ -74,7 +79,7 @@ async fn ask(messages: Vec<Stored>, fault: Fault, more: Value, question: &Questi
     (answer, server.commands().await)
 }
 
-fn hits(seen: &Seen) -> &[Hit] {
+pub fn hits(seen: &Seen) -> &[Hit] {
     match seen {
         Seen::Hits { hits } => hits,
         Seen::Nothing | Seen::CannotTell { .. } => panic!("no hit: {seen:?}"),
@@ -177,6 +182,8 @@ async fn case_095_whatever_is_not_read_to_its_end_is_no_absence() {
         Fault::LeavesOut(1),
         Fault::LeavesOut(2),
         Fault::Expunges,
+        Fault::RecreatedInFetch,
+        Fault::PlainOnly,
         Fault::Html,
         Fault::PreAuth,
         Fault::Silent,

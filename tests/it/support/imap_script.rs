@@ -38,6 +38,14 @@ pub enum Fault {
     LeavesOut(u32),
     /// FETCH reports that a message is gone.
     Expunges,
+    /// Every conversation finds a mailbox that was made anew.
+    Recreated,
+    /// FETCH tells that the mailbox was made anew.
+    RecreatedInFetch,
+    /// LOGIN is switched off; AUTHENTICATE PLAIN is not.
+    PlainOnly,
+    /// AUTHENTICATE asks for the password again and again.
+    AsksOn,
     /// A web page instead of IMAP.
     Html,
     /// PREAUTH instead of OK.
@@ -62,11 +70,15 @@ impl ImapServer {
         let (tell, commands) = mpsc::unbounded_channel();
         let script = Arc::new((messages, fault));
         let task = tokio::spawn(async move {
+            let mut validity = 77;
             while let Ok((stream, _)) = listener.accept().await {
+                if script.1 == Fault::Recreated {
+                    validity += 1;
+                }
                 let (script, tell) = (Arc::clone(&script), tell.clone());
                 tokio::spawn(async move {
                     let mut commands = Vec::new();
-                    let _lost = serve(stream, &script.0, &script.1, &mut commands).await;
+                    let _lost = serve(stream, &script.0, &script.1, validity, &mut commands).await;
                     let _test_is_over = tell.send(commands);
                 });
             }
@@ -90,6 +102,7 @@ async fn serve(
     stream: TcpStream,
     messages: &[Stored],
     fault: &Fault,
+    validity: u32,
     commands: &mut Vec<String>,
 ) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
@@ -110,14 +123,26 @@ async fn serve(
         let verb = command.split(' ').next().unwrap().to_ascii_uppercase();
         let (mut said, mut status, mut close) = (Vec::new(), "OK", false);
         match verb.as_str() {
-            "LOGIN" if *fault == Fault::NoLogin => status = "NO",
+            "LOGIN" if matches!(fault, Fault::NoLogin | Fault::PlainOnly) => status = "NO",
+            "AUTHENTICATE" => {
+                let mut rounds = if *fault == Fault::AsksOn { u32::MAX } else { 1 };
+                while rounds > 0 {
+                    stream.write_all(b"+ \r\n").await?;
+                    let mut answer = String::new();
+                    if stream.read_line(&mut answer).await? == 0 {
+                        return Ok(());
+                    }
+                    commands.push(answer.trim_end().to_owned());
+                    rounds -= 1;
+                }
+            }
             "LOGIN" => {}
             "EXAMINE" if *fault == Fault::NoMailbox => status = "NO",
             "EXAMINE" => {
                 let next = messages.iter().map(|m| m.uid).max().unwrap_or(0) + 1;
                 said.extend_from_slice(
                     format!(
-                        "* FLAGS (\\Seen)\r\n* {} EXISTS\r\n* 0 RECENT\r\n* OK [UIDVALIDITY 77] ok\r\n* OK [UIDNEXT {next}] ok\r\n",
+                        "* FLAGS (\\Seen)\r\n* {} EXISTS\r\n* 0 RECENT\r\n* OK [UIDVALIDITY {validity}] ok\r\n* OK [UIDNEXT {next}] ok\r\n",
                         messages.len()
                     )
                     .as_bytes(),
@@ -147,6 +172,9 @@ fn fetch(command: &str, messages: &[Stored], fault: &Fault, said: &mut Vec<u8>) 
     let high = if high == "*" { u32::MAX } else { high.parse().unwrap() };
     if let Fault::FetchEnds(status) = fault {
         return (status, false);
+    }
+    if *fault == Fault::RecreatedInFetch {
+        said.extend_from_slice(b"* OK [UIDVALIDITY 78] made anew\r\n");
     }
     if *fault == Fault::Expunges {
         said.extend_from_slice(b"* 1 EXPUNGE\r\n");

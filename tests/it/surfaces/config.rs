@@ -53,7 +53,7 @@ fn the_example_file_is_read_and_keeps_every_rule() {
     let settings = parse(&path, std::iter::empty()).unwrap();
     assert_eq!(rules::broken(&settings, "example"), []);
     let channels: Vec<&str> = settings.destinations.iter().map(|d| d.channel.as_str()).collect();
-    assert_eq!(channels, ["webhook", "smtp", "sms", "webhook", "webhook"]);
+    assert_eq!(channels, ["webhook", "smtp", "webhook", "sms", "webhook", "webhook"]);
 }
 
 #[test]
@@ -93,9 +93,10 @@ fn the_adapters_take_every_section_of_the_example_file() {
     std::fs::write(&secret, "raw:0123456789abcdef0123456789abcdef").unwrap();
     for mut destination in settings.destinations {
         let look_up = destination.look_up.as_mut();
-        let (http, imap) = look_up.map_or((None, None), |l| (l.http.as_mut(), l.imap.as_mut()));
-        let sections = [destination.webhook.as_mut(), destination.smtp.as_mut(), destination.sms.as_mut(), http, imap];
-        for section in sections.into_iter().flatten() {
+        let asked = look_up.map_or([None, None, None], |l| [l.http.as_mut(), l.imap.as_mut(), l.command.as_mut()]);
+        let sent = [destination.webhook.as_mut(), destination.smtp.as_mut(), destination.sms.as_mut()];
+        let sections = sent.into_iter().chain(asked);
+        for section in sections.flatten() {
             with_secrets_there(section, &secret);
         }
         destination.ca_file = None;

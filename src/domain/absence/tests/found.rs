@@ -62,7 +62,8 @@ fn two_items_with_our_key_are_a_duplicate_and_one_item_on_two_pages_is_not() {
 fn our_key_beside_another_recipient_or_reference_is_a_conflict() {
     let mut case = proven();
     let astray = Hit { other_recipient: true, ..hit("p-1", Some(OWN), "inv-2291") };
-    for odd in [astray, hit("p-1", Some(OWN), "inv-229")] {
+    let contradicting = Hit { contradicts: Some("/livemode".to_owned()), ..hit("p-1", Some(OWN), "inv-2291") };
+    for odd in [astray, contradicting, hit("p-1", Some(OWN), "inv-229")] {
         set(&mut case, Role::Subject, hits(&[odd]));
         let judged = case.judge();
         assert!(matches!(judged.verdict, Verdict::Conflict { .. }), "{:?}", judged.verdict);
@@ -102,6 +103,8 @@ fn by_reference_alone_what_nobody_explains_is_a_conflict() {
     case.known[0].attempted = true;
     set(&mut case, Role::Subject, hits(&[Hit { other_recipient: true, ..one.clone() }]));
     assert!(why(&verdict(&case)).contains("another recipient"));
+    set(&mut case, Role::Subject, hits(&[Hit { contradicts: Some("/nth".to_owned()), ..one.clone() }]));
+    assert!(why(&verdict(&case)).contains("contradicts what was sent"));
     set(&mut case, Role::Subject, hits(&[one, hit("p-2", None, "inv-2291")]));
     assert!(why(&verdict(&case)).contains("more items"));
     case.known[0].sent_attempts = 2;
