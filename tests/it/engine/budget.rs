@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::doubt::PAYLOAD;
 use crate::support::{
     fragments::webhook,
-    scripted::{Act, Scripted},
+    scripted::{Act as Answers, Scripted},
     world::World,
 };
 
@@ -96,7 +96,7 @@ async fn what_a_person_waits_for_is_asked_first() {
 #[tokio::test]
 async fn a_downstream_that_asks_to_be_left_alone_is_left_alone_by_every_daemon_until_then() {
     let receiver = Webhook::start().await.unwrap();
-    let busy = Scripted::new(|_| Act::Reply(429, vec![("retry-after", "120".to_owned())], Vec::new())).await;
+    let busy = Scripted::new(|_| Answers::Reply(429, vec![("retry-after", "120".to_owned())], Vec::new())).await;
     let entries = [by_key(&receiver, 600).replace(&format!("{}/", receiver.url()), &format!("{}/", busy.base))];
     let entries = entries.map(|entry| entry.replace(&format!("{}/hook", busy.base), &receiver.hook_url()));
     let mut one = World::new(&entries).await;
