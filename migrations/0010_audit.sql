@@ -7,6 +7,7 @@ create table settled.asking (
   cost            double precision not null default 1 check (cost >= 1),
   suspended_until timestamptz,
   suspended_why   text,
+  swept_until     timestamptz,
   check ((suspended_until is null) = (suspended_why is null))
 );
 comment on table settled.asking is 'What may be asked of a destination by all daemons together: a bucket of calls, locked by whoever leases questions.';
@@ -16,6 +17,7 @@ comment on column settled.asking.filled_at is 'Database time of calls; the bucke
 comment on column settled.asking.cost is 'Calls that one question or listing took of late, pages and account check included; what the next one is charged before it is asked.';
 comment on column settled.asking.suspended_until is 'The downstream said 429: nobody asks before.';
 comment on column settled.asking.suspended_why is 'What it said.';
+comment on column settled.asking.swept_until is 'Up to here a whole listing was read for effects with our marks that no row explains.';
 
 create table settled.rounds (
   id          uuid primary key,

@@ -93,6 +93,20 @@ pub enum Seen {
     },
 }
 
+/// Items of a listing that carry a key, whoever asked for them.
+#[derive(Debug, Clone, Default)]
+pub struct Marked {
+    /// The items; each names its key.
+    pub items: Vec<Hit>,
+    /// Calls that it took.
+    pub calls: u32,
+}
+
+/// Whether a text has the shape of a key: 32 hexadecimal digits.
+pub fn is_key(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 /// The answers to one question, in the order of its probes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Answer {

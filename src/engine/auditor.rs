@@ -9,6 +9,7 @@
 mod conclude;
 mod next;
 mod orphans;
+mod sweep;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -52,6 +53,7 @@ pub struct Auditor {
     inner: Arc<Inner>,
     under_way: UnderWay,
     shown_at: Option<Duration>,
+    looked_at: sweep::LookedAt,
 }
 
 struct Inner {
@@ -61,7 +63,12 @@ struct Inner {
 impl Auditor {
     /// An auditor; of `sending` it uses the ledger, the clock, the fleet and the numbers.
     pub fn new(sending: Sending) -> Self {
-        Self { inner: Arc::new(Inner { sending }), under_way: UnderWay::default(), shown_at: None }
+        Self {
+            inner: Arc::new(Inner { sending }),
+            under_way: UnderWay::default(),
+            shown_at: None,
+            looked_at: sweep::LookedAt::new(),
+        }
     }
 
     /// Waits until no question is under way any more.
@@ -225,6 +232,7 @@ impl Step for Auditor {
         for name in names {
             begun.extend(self.lease(&name).await?);
         }
+        begun.extend(self.sweep().await?);
         let worked = begun.len() + usize::try_from(forgotten).unwrap_or(0);
         self.under_way.wait_for(begun).await;
         self.show().await?;

@@ -82,6 +82,36 @@ pub async fn spend(
     Ok(())
 }
 
+/// Until when everything was listed, and from now on it is: gives what was written there before. The caller holds the row.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn sweep(
+    conn: &mut PgConnection,
+    destination: &str,
+    now: DateTime<Utc>,
+    every_seconds: f64,
+) -> Result<Option<DateTime<Utc>>, StoreError> {
+    let before = sqlx::query_scalar!(
+        "-- asking::swept\nselect swept_until from settled.asking where destination = $1",
+        destination,
+    )
+    .fetch_optional(&mut *conn)
+    .await?
+    .flatten();
+    let written = sqlx::query!(
+        "-- asking::sweep
+        update settled.asking set swept_until = $2
+         where destination = $1 and (swept_until is null or swept_until <= $2::timestamptz - make_interval(secs => $3))",
+        destination,
+        now,
+        every_seconds,
+    )
+    .execute(conn)
+    .await?;
+    Ok(before.filter(|_| written.rows_affected() == 1))
+}
+
 /// Settles what one answer took: `expected` calls were charged before. The cost follows by a fifth of the
 /// difference, unless nothing was asked.
 ///

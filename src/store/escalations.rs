@@ -66,27 +66,30 @@ pub async fn raise_destination(
     Ok(done.rows_affected() == 1)
 }
 
-/// Opens an escalation about something that was seen downstream beside an intent; one for a destination at a time.
+/// Opens an `orphan_sighting`: something was seen downstream, beside an intent or by itself, that no row explains. One for a
+/// destination at a time.
 ///
 /// # Errors
 /// When Postgres does.
 pub async fn raise_sighting(
     conn: &mut PgConnection,
-    beside: Uuid,
-    reason: Reason,
+    destination: &str,
+    tenant: &str,
+    beside: Option<Uuid>,
     summary: &str,
     at: DateTime<Utc>,
 ) -> Result<bool, StoreError> {
     let done = sqlx::query!(
         "-- escalations::raise_sighting
         insert into settled.escalations (id, subject, destination, tenant, reason, cause, summary, detail, opened_at)
-        select $2, 'sighting', destination, tenant, $3, $3 || '/' || destination, $4, jsonb_build_object('beside', id), $5
-          from settled.intents where id = $1
+        values ($1, 'sighting', $2, $3, $4, $4 || '/' || $2, $5, jsonb_build_object('beside', $6::uuid), $7)
         on conflict do nothing",
-        beside,
         Uuid::now_v7(),
-        reason.as_str(),
+        destination,
+        tenant,
+        Reason::OrphanSighting.as_str(),
         summary,
+        beside,
         at,
     )
     .execute(conn)

@@ -352,3 +352,26 @@ pub async fn mark(
     .await?;
     Ok(marked == 1)
 }
+
+/// Which of these items no intent explains: positions in the lists, from 0. References are in lower case; an item is explained
+/// by an intent of its reference with its key.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn unexplained(
+    conn: &mut PgConnection,
+    keys: &[String],
+    references: &[String],
+) -> Result<Vec<usize>, StoreError> {
+    let positions = sqlx::query_scalar!(
+        r#"-- intents::unexplained
+        select k.position as "position!" from unnest($1::text[], $2::text[]) with ordinality k(key, reference, position)
+         where not exists (select from settled.intents i
+                            where i.reference = k.reference and i.key is not null and lower(i.key) = lower(k.key))"#,
+        keys,
+        references,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(positions.into_iter().filter_map(|position| usize::try_from(position - 1).ok()).collect())
+}

@@ -190,8 +190,8 @@ impl Inner {
                     intent.reference.to_uppercase(),
                     words(&judged.verdict)
                 );
-                store::escalations::raise_sighting(conn, intent.id, Reason::OrphanSighting, &summary, intent.now)
-                    .await?;
+                let (name, tenant) = (&intent.destination, &intent.tenant);
+                store::escalations::raise_sighting(conn, name, tenant, Some(intent.id), &summary, intent.now).await?;
                 Ok(())
             }
             End::NotVisible => self.missing(conn, case, judged).await,

@@ -3,10 +3,7 @@
 use sqlx::PgConnection;
 
 use crate::{
-    domain::{
-        question::{Hit, Seen},
-        reason::Reason,
-    },
+    domain::question::{Hit, Seen},
     engine::folding::Case,
     store::{self, error::StoreError, sightings::NewSighting},
 };
@@ -65,7 +62,8 @@ pub(in crate::engine) async fn report(
             "{} shows {what} under a key that no intent of ours has ({new} new); see settled.sightings",
             intent.destination
         );
-        store::escalations::raise_sighting(conn, intent.id, Reason::OrphanSighting, &summary, intent.now).await?;
+        let (name, tenant) = (&intent.destination, &intent.tenant);
+        store::escalations::raise_sighting(conn, name, tenant, Some(intent.id), &summary, intent.now).await?;
         tracing::warn!(destination = %intent.destination, intent.reference = %intent.reference, new, "effects that no row explains");
     }
     Ok(new)

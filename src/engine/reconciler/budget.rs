@@ -32,7 +32,8 @@ pub(in crate::engine) struct Allowance {
     pub questions: i64,
     /// The downstream asked to be left alone.
     pub suspended: bool,
-    now: DateTime<Utc>,
+    /// Database time.
+    pub now: DateTime<Utc>,
 }
 
 /// What a question is taken to cost before one has been answered: the account and a page, or the account, two witnesses, the

@@ -99,7 +99,7 @@ impl Http {
     }
 
     /// The window, widened on both sides.
-    fn values<'a>(&self, probe: Option<&'a Probe>, from: DateTime<Utc>, until: DateTime<Utc>) -> Values<'a> {
+    pub(super) fn values<'a>(&self, probe: Option<&'a Probe>, from: DateTime<Utc>, until: DateTime<Utc>) -> Values<'a> {
         let widen = TimeDelta::from_std(self.plan.widen).unwrap_or(TimeDelta::zero());
         Values {
             probe,

@@ -33,6 +33,7 @@ mod account;
 mod ask;
 mod checks;
 pub(in crate::look_up) mod items;
+mod marked;
 mod oauth;
 mod paging;
 mod plan;
@@ -42,12 +43,14 @@ mod settings;
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
+
 use crate::{
     channels::wire::http1::Options,
     config::{BuildError, destination::Destination},
     domain::{
         gate::BoxFuture,
-        question::{Abilities, Answer, Question},
+        question::{Abilities, Answer, Marked, Question},
     },
     look_up::LookUp,
 };
@@ -89,6 +92,10 @@ impl LookUp for Http {
             shows_key: self.plan.answer.key_at.is_some() || by_key,
             lists: self.plan.per == settings::Per::Window,
         }
+    }
+
+    fn marked(&self, from: DateTime<Utc>, until: DateTime<Utc>) -> BoxFuture<'_, Option<Marked>> {
+        Box::pin(self.marked_in(from, until))
     }
 
     fn ask<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Answer> {

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use crate::domain::{
     plain::plain,
-    question::{Hit, Probe, Seen},
+    question::{Hit, Probe, Seen, is_key},
 };
 
 /// The headers that are fetched.
@@ -49,6 +49,21 @@ impl Item {
             }
         }
         Ok(item)
+    }
+
+    /// The message as something of ours, if it carries a key.
+    pub fn marked(&self, id: String) -> Option<Hit> {
+        let key = self.keys.iter().find(|key| is_key(key))?;
+        Some(Hit {
+            id: Some(id),
+            key: Some(plain(key)),
+            reference: self.references.first().map(|reference| plain(reference)),
+            attempt: self.attempt,
+            at: Some(self.at),
+            status: None,
+            other_recipient: false,
+            contradicts: None,
+        })
     }
 
     /// The message as a hit for `probe`, if it carries its key or its reference.

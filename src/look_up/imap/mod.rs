@@ -13,6 +13,7 @@ mod starttls;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use chrono::{DateTime, Utc};
 use ipnet::IpNet;
 use rustls::ClientConfig;
 use secrecy::{ExposeSecret, SecretString};
@@ -30,7 +31,7 @@ use crate::{
     },
     domain::{
         gate::BoxFuture,
-        question::{Abilities, AccountSeen, Answer, Question, Seen},
+        question::{Abilities, AccountSeen, Answer, Marked, Probe, Question, Role, Seen},
     },
 };
 use listing::{Bounds, Listing, Login};
@@ -154,6 +155,26 @@ impl Imap {
 impl LookUp for Imap {
     fn abilities(&self) -> Abilities {
         Abilities { shows_key: true, lists: true }
+    }
+
+    fn marked(&self, from: DateTime<Utc>, until: DateTime<Utc>) -> BoxFuture<'_, Option<Marked>> {
+        Box::pin(async move {
+            let probe = Probe {
+                role: Role::Impossible,
+                key: String::new(),
+                reference: String::new(),
+                spelled: None,
+                occurrence: 1,
+                recipient: String::new(),
+                sent_from: from,
+                sent_until: until,
+            };
+            let Ok(listing) = self.list(&Question { probes: vec![probe], now: until }).await else {
+                return Some(Marked { items: Vec::new(), calls: 1 });
+            };
+            let named = |(uid, item): (&u32, &item::Item)| item.marked(format!("{}/{uid}", listing.uid_validity));
+            Some(Marked { items: listing.items.iter().filter_map(named).collect(), calls: listing.pages.max(1) })
+        })
     }
 
     fn ask<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Answer> {

@@ -190,6 +190,32 @@ async fn an_effect_under_our_reference_and_a_key_of_nobody_is_an_orphan() {
     assert_eq!(kept, ["00000000000000000000000000000bad"]);
 }
 
+/// The listing of an hour, whoever asked for what is in it.
+#[tokio::test]
+async fn an_effect_with_a_key_of_ours_under_a_reference_that_nobody_asked_for_is_an_orphan() {
+    let (receiver, mut world) = sampling().await;
+    world.audit().await;
+    send(&mut world, "INV-1").await;
+    for (key, reference) in [("00000000000000000000000000000bad", "INV-777"), ("somebody else's id", "INV-778")] {
+        let key = Some(key.to_owned());
+        receiver.effects().record(Arrived { key, reference: reference.to_owned(), ..Arrived::default() });
+    }
+    world.turn(3601);
+    for _ in 0..2 {
+        world.audit().await;
+        world.turn(3601);
+    }
+    let told: Vec<String> = sqlx::query_scalar("select summary from settled.escalations where subject = 'sighting'")
+        .fetch_all(&world.db.pool)
+        .await
+        .unwrap();
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert!(told[0].contains("explains: INV-777;"), "{told:#?}");
+    let kept: i64 =
+        sqlx::query_scalar("select count(*) from settled.sightings").fetch_one(&world.db.pool).await.unwrap();
+    assert_eq!(kept, 1);
+}
+
 #[tokio::test]
 async fn two_daemons_share_the_audits_and_each_is_asked_once() {
     let (receiver, mut one) = sampling().await;

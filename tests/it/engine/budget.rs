@@ -8,7 +8,11 @@ use settled::{
 use uuid::Uuid;
 
 use super::doubt::PAYLOAD;
-use crate::support::{fragments::webhook, world::World};
+use crate::support::{
+    fragments::webhook,
+    scripted::{Act as Answers, Scripted},
+    world::World,
+};
 
 /// A question for each intent, twenty calls a minute.
 pub fn by_key(receiver: &Webhook, per_minute: u32) -> String {
@@ -92,23 +96,21 @@ async fn what_a_person_waits_for_is_asked_first() {
 #[tokio::test]
 async fn a_downstream_that_asks_to_be_left_alone_is_left_alone_by_every_daemon_until_then() {
     let receiver = Webhook::start().await.unwrap();
-    let entries = [by_key(&receiver, 600)];
+    let busy = Scripted::new(|_| Answers::Reply(429, vec![("retry-after", "120".to_owned())], Vec::new())).await;
+    let entries = [by_key(&receiver, 600).replace(&format!("{}/", receiver.url()), &format!("{}/", busy.base))];
+    let entries = entries.map(|entry| entry.replace(&format!("{}/hook", busy.base), &receiver.hook_url()));
     let mut one = World::new(&entries).await;
     in_doubt(&mut one, &receiver, 2).await;
     let mut two = one.beside(&entries, 1, "k1").await;
-    let mut conn = one.db.pool.acquire().await.unwrap();
-    sqlx::query("insert into settled.asking (destination, calls, filled_at) values ('erp', 600, now())")
-        .execute(&mut *conn)
-        .await
-        .unwrap();
-    let at = settled::clock::Clock::sql_now(&*one.clock);
-    settled::store::asking::suspend(&mut conn, "erp", 120.0, "429", at).await.unwrap();
-    drop(conn);
+    one.ask().await;
+    let asked = busy.got().len();
+    assert!(asked > 0);
     one.turn(119);
     tokio::join!(one.ask(), two.ask());
-    assert_eq!((receiver.desk().asked().len(), unknown(&one).await), (0, 2));
-    assert!(one.sending.metrics.text().unwrap().contains("settled_asking_suspended{destination=\"erp\"} 1"));
+    assert_eq!((busy.got().len(), unknown(&one).await), (asked, 2));
+    let text = [&one, &two].map(|daemon| daemon.sending.metrics.text().unwrap());
+    assert!(text.iter().all(|t| t.contains("settled_asking_suspended{destination=\"erp\"} 1")), "{text:#?}");
     one.turn(2);
     two.ask().await;
-    assert_eq!(unknown(&one).await, 0);
+    assert!(busy.got().len() > asked);
 }
