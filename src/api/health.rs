@@ -32,7 +32,7 @@ pub(super) async fn live(State(state): State<AppState>) -> Response {
     (status, Json(json!({ "alive": !stuck, "loops": loops }))).into_response()
 }
 
-/// Whether calls can be served: the ledger answers a query to this role, and nothing is stopping.
+/// Whether calls can be served: the ledger answers a query to this role and takes writes, and nothing is stopping.
 pub(super) async fn ready(State(state): State<AppState>) -> Response {
     let stopping = state.shutdown.is_stopping();
     let ledger = async {
@@ -40,13 +40,18 @@ pub(super) async fn ready(State(state): State<AppState>) -> Response {
         listing::ping(&mut conn).await
     }
     .await;
-    if let Err(error) = &ledger {
-        tracing::warn!(%error, "not ready: the ledger does not answer");
-    }
-    let ready = ledger.is_ok() && !stopping;
+    let (writable, told) = match &ledger {
+        Ok(true) => (true, "ok"),
+        Ok(false) => (false, "only reads"),
+        Err(error) => {
+            tracing::warn!(%error, "not ready: the ledger does not answer");
+            (false, "does not answer")
+        }
+    };
+    let ready = writable && !stopping;
     let body = json!({
         "ready": ready,
-        "ledger": if ledger.is_ok() { "ok" } else { "does not answer" },
+        "ledger": told,
         "stopping": stopping,
         "dedupe_window_hours": hours(state.windows.keys),
     });

@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{fleet::Policy, placement};
+use super::{fleet::Policy, placement, recognised};
 use crate::{
     domain::{
         evidence::{Statement, Verdict},
+        failure_mode::FailureMode,
         outcome::{DoubtKind, Ended, Outcome},
         state::{self, Asked, Folded, History, State},
     },
@@ -265,6 +266,8 @@ pub struct Moved {
     pub from: State,
     /// After.
     pub folded: Folded,
+    /// Failure modes that it met and contained.
+    pub met: Vec<FailureMode>,
 }
 
 impl Moved {
@@ -272,6 +275,9 @@ impl Moved {
     pub fn count(&self, metrics: &Metrics, by: &str) {
         if self.from != self.folded.state {
             metrics.moved(self.folded.state.as_str(), by);
+        }
+        for mode in &self.met {
+            metrics.failure_mode(*mode);
         }
     }
 }
@@ -318,7 +324,8 @@ pub async fn settle(
     }
     placement::queue(conn, case, &folded, policy, cause).await?;
     placement::escalate(conn, case, &folded, policy, cause).await?;
-    Ok(Moved { from, folded })
+    let met = recognised::met(case, &folded, &marks, cause);
+    Ok(Moved { from, folded, met })
 }
 
 /// The column after the move. An effect that was seen is written whoever holds it by now.

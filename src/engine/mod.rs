@@ -20,6 +20,7 @@ pub mod fleet;
 pub mod folding;
 mod placement;
 pub mod reaper;
+mod recognised;
 pub mod reconciler;
 pub mod resolution;
 pub mod results;

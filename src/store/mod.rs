@@ -16,6 +16,7 @@ pub mod pauses;
 pub mod producers;
 pub mod queue;
 pub mod requests;
+pub mod session;
 pub mod story;
 pub mod tokens;
 pub mod witnesses;

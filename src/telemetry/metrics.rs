@@ -14,6 +14,8 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+use crate::domain::failure_mode::FailureMode;
+
 /// The name, the help text and the labels of every metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metric {
@@ -53,13 +55,15 @@ pub enum Metric {
     HttpAnswers,
     /// Calls that were not let in.
     AuthFailures,
+    /// Failure modes that were met and contained.
+    FailureModes,
     /// This build.
     BuildInfo,
 }
 
 impl Metric {
     /// All of them, for documentation and its test.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Attempts,
         Self::AttemptDuration,
         Self::LookUps,
@@ -78,6 +82,7 @@ impl Metric {
         Self::LoopTick,
         Self::HttpAnswers,
         Self::AuthFailures,
+        Self::FailureModes,
         Self::BuildInfo,
     ];
 
@@ -102,6 +107,7 @@ impl Metric {
             Self::LoopTick => "settled_loop_last_tick_timestamp",
             Self::HttpAnswers => "settled_http_answers",
             Self::AuthFailures => "settled_auth_failures",
+            Self::FailureModes => "settled_failure_modes",
             Self::BuildInfo => "settled_build",
         }
     }
@@ -127,6 +133,7 @@ impl Metric {
             Self::LoopTick => "When a loop made its last step",
             Self::HttpAnswers => "Answers of the API, by route and status",
             Self::AuthFailures => "Calls that were not let in, by reason",
+            Self::FailureModes => "Failure modes that were met and contained, by name",
             Self::BuildInfo => "This build",
         }
     }
@@ -155,6 +162,7 @@ pub struct Metrics {
     loop_tick: Family<Labels<1>, Gauge<f64, AtomicU64>>,
     http_answers: Family<Labels<2>, Counter>,
     auth_failures: Family<Labels<1>, Counter>,
+    failure_modes: Family<Labels<1>, Counter>,
 }
 
 impl Metrics {
@@ -180,6 +188,7 @@ impl Metrics {
             loop_tick: Family::default(),
             http_answers: Family::default(),
             auth_failures: Family::default(),
+            failure_modes: Family::default(),
         };
         let registry = &mut this.registry;
         add(registry, Metric::Attempts, &this.attempts);
@@ -200,6 +209,11 @@ impl Metrics {
         add(registry, Metric::LoopTick, &this.loop_tick);
         add(registry, Metric::HttpAnswers, &this.http_answers);
         add(registry, Metric::AuthFailures, &this.auth_failures);
+        add(registry, Metric::FailureModes, &this.failure_modes);
+        // All of them from the start: an alert on a missing series never fires.
+        for mode in FailureMode::ALL {
+            let _there = this.failure_modes.get_or_create(&[("mode", mode.as_str().to_owned())]);
+        }
         registry.register(
             Metric::BuildInfo.name(),
             Metric::BuildInfo.help(),
@@ -301,6 +315,11 @@ impl Metrics {
     /// The API answered.
     pub fn http_answer(&self, route: &str, status: u16) {
         self.http_answers.get_or_create(&[("route", route.to_owned()), ("status", status.to_string())]).inc();
+    }
+
+    /// A failure mode was met and contained.
+    pub fn failure_mode(&self, mode: FailureMode) {
+        self.failure_modes.get_or_create(&[("mode", mode.as_str().to_owned())]).inc();
     }
 
     /// A call was not let in.
