@@ -3,7 +3,7 @@ export SQLX_OFFLINE := true
 
 PROGRAM = $(or $(CARGO_TARGET_DIR),target)/debug/settled
 
-.PHONY: help demo test lint fmt sqlx ci
+.PHONY: help demo test lint fmt sqlx fuzz ci
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ fmt: ## format the code
 
 sqlx: ## refresh the query cache .sqlx/ after a change of a query or a migration
 	@.ci/run sqlx
+
+fuzz: ## every fuzz target for ARGS seconds each (60); needs cargo-fuzz, see fuzz/README.md
+	@fuzz/run $(ARGS)
 
 ci: ## everything that must pass before a merge
 	@.ci/run

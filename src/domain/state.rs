@@ -166,7 +166,7 @@ pub struct Folded {
 pub fn fold(history: &History<'_>) -> Folded {
     let effects = effects_seen(history);
     let duplicate = effects.len() > 1 || history.asked.iter().any(|a| matches!(a.verdict, Verdict::Duplicate { .. }));
-    let doubtful = doubtful(history);
+    let mut doubtful = doubtful(history);
     let decided = Decided::read(history.statements);
     let spent = spent(history.attempts, decided.reopened_upto);
     let said_sent = history.statements.iter().any(|s| matches!(s, Statement::Sent));
@@ -179,7 +179,23 @@ pub fn fold(history: &History<'_>) -> Folded {
     } else if !doubtful.is_empty() {
         match history.in_doubt {
             InDoubt::AtMostOnce => (State::Abandoned, None),
-            InDoubt::Ask | InDoubt::Person | InDoubt::Compensate | InDoubt::Harmless => (State::Unknown, None),
+            InDoubt::Ask | InDoubt::Person | InDoubt::Compensate => (State::Unknown, None),
+            InDoubt::Harmless => match without_doubt(history, &decided, spent) {
+                going_on @ (State::Held | State::Pending, _) => {
+                    doubtful.clear();
+                    going_on
+                }
+                // Twice is harmless, but an end would say that it did not happen.
+                (
+                    State::InFlight
+                    | State::Sent
+                    | State::Failed
+                    | State::Unknown
+                    | State::Cancelled
+                    | State::Abandoned,
+                    _,
+                ) => (State::Unknown, None),
+            },
         }
     } else {
         without_doubt(history, &decided, spent)
@@ -279,8 +295,7 @@ fn said_absent(history: &History<'_>, number: i32) -> bool {
 fn doubtful(history: &History<'_>) -> Vec<i32> {
     // Where a person decides, or nothing is ever sent again, a proof informs; it does not send.
     let proof_suffices = match history.in_doubt {
-        InDoubt::Harmless => return Vec::new(),
-        InDoubt::Ask => true,
+        InDoubt::Ask | InDoubt::Harmless => true,
         InDoubt::Person | InDoubt::AtMostOnce | InDoubt::Compensate => false,
     };
     history

@@ -98,7 +98,7 @@ pub struct Case {
     pub intent: Intent,
     /// Its attempts; a late result of a lapsed attempt stands in for its doubt.
     pub attempts: Vec<AttemptRow>,
-    /// Look-ups, oldest first.
+    /// Look-ups, in the order of their questions.
     pub look_ups: Vec<(i32, LookUpTold)>,
     /// Statements that were not withdrawn: journal id, who, what.
     pub statements: Vec<(i64, String, Statement)>,
@@ -170,6 +170,8 @@ impl Case {
                 }
             }
         }
+        // Answers count as they were asked for: one that was slow to be written is no newer for it.
+        self.look_ups.sort_by_key(|(_, told)| told.asked_at);
         Ok(())
     }
 

@@ -8,6 +8,7 @@
 
 mod channels;
 mod engine;
+mod fuzz;
 mod house;
 mod ledger;
 mod look_ups;

@@ -165,6 +165,23 @@ fn at_most_once_closes_and_harmless_goes_on() {
 }
 
 #[test]
+fn where_twice_is_harmless_a_doubt_still_never_ends_as_failed() {
+    let refused_later = [attempt(1, lost()), attempt(2, refused())];
+    let mut history = history(&refused_later, &[], &[]);
+    history.in_doubt = InDoubt::Harmless;
+    let folded = fold(&history);
+    assert_eq!((folded.state, folded.end, folded.doubtful), (State::Unknown, None, vec![1]));
+    let exhausted: Vec<Attempt> = (1..=5).map(|n| attempt(n, lost())).collect();
+    history.attempts = &exhausted;
+    assert_eq!(fold(&history).state, State::Unknown);
+    let once = [attempt(1, lost())];
+    history.attempts = &once;
+    assert_eq!((fold(&history).state, fold(&history).doubtful), (State::Pending, vec![]));
+    history.deadline_passed = true;
+    assert_eq!(fold(&history).state, State::Unknown);
+}
+
+#[test]
 fn a_proof_of_absence_sends_again_only_where_asking_decides() {
     let (attempts, proof) = ([attempt(1, lost())], [absent(1, 60)]);
     let mut history = history(&attempts, &proof, &[]);

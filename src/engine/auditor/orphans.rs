@@ -1,5 +1,6 @@
 //! Effects with our marks that no row explains: the same reference under a key that no intent of ours has.
 
+use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
 use crate::{
@@ -42,18 +43,7 @@ pub(in crate::engine) async fn report(
     let mut new = 0;
     for hit in foreign {
         let Some(key) = hit.key.as_deref().filter(|key| !known(key)) else { continue };
-        let sighting = NewSighting {
-            destination: &intent.destination,
-            key,
-            intent_id: None,
-            status: "other",
-            word: hit.status.as_deref().unwrap_or("listed"),
-            code: None,
-            provider_id: hit.id.as_deref().unwrap_or_default(),
-            // Without a time of its own it would be new whenever it is seen.
-            at: hit.at.unwrap_or(intent.created_at),
-            received_by: "auditor",
-        };
+        let sighting = sighting_of(&intent.destination, key, hit, intent.created_at);
         new += usize::from(store::sightings::keep(conn, &sighting).await?);
     }
     if new > 0 {
@@ -67,4 +57,24 @@ pub(in crate::engine) async fn report(
         tracing::warn!(destination = %intent.destination, intent.reference = %intent.reference, new, "effects that no row explains");
     }
     Ok(new)
+}
+
+/// An item as it is kept. Without a time of its own it gets one that is the same whenever it is seen.
+pub(super) fn sighting_of<'a>(
+    destination: &'a str,
+    key: &'a str,
+    hit: &'a Hit,
+    otherwise: DateTime<Utc>,
+) -> NewSighting<'a> {
+    NewSighting {
+        destination,
+        key,
+        intent_id: None,
+        status: "other",
+        word: hit.status.as_deref().unwrap_or("listed"),
+        code: None,
+        provider_id: hit.id.as_deref().unwrap_or_default(),
+        at: hit.at.unwrap_or(otherwise),
+        received_by: "auditor",
+    }
 }

@@ -4,7 +4,6 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use serde_json::json;
 
 use super::{Auditor, Inner};
 use crate::{
@@ -13,7 +12,7 @@ use crate::{
         fleet::Served,
         reconciler::budget::{Allowance, For},
     },
-    store::{self, error::StoreError, sightings::Sighting},
+    store::{self, error::StoreError},
 };
 
 /// How often a destination is listed.
@@ -93,7 +92,7 @@ impl Inner {
         let mut conn = self.sending.pool.acquire().await?;
         store::asking::settle(&mut conn, name, charged, f64::from(marked.calls)).await?;
         self.sending.metrics.look_up_calls(name, marked.calls);
-        let new = self.strangers(&mut conn, served, marked, now).await?;
+        let new = self.strangers(&mut conn, served, marked).await?;
         if let Some(summary) = in_words(name, &new) {
             store::escalations::raise_sighting(&mut conn, name, "", None, &summary, now).await?;
             tracing::warn!(destination = %name, new = new.len(), "effects that no row explains");
@@ -107,7 +106,6 @@ impl Inner {
         conn: &mut sqlx::PgConnection,
         served: &Served,
         marked: Marked,
-        now: DateTime<Utc>,
     ) -> Result<Vec<String>, StoreError> {
         // Without a reference nobody can look it up.
         let named = |hit: Hit| Some((hit.key.clone()?, hit.reference.clone()?.to_ascii_lowercase(), hit));
@@ -117,17 +115,8 @@ impl Inner {
         let mut new = Vec::new();
         for position in store::intents::unexplained(conn, &keys, &references).await? {
             let Some((key, reference, hit)) = items.get(position) else { continue };
-            let sighting = Sighting {
-                source: "look_up",
-                key,
-                provider_id: hit.id.as_deref(),
-                detail: json!({
-                    "destination": served.config.name, "generation": served.generation, "reference": reference,
-                    "at": hit.at, "status": hit.status, "attempt": hit.attempt,
-                }),
-                at: now,
-            };
-            if store::sightings::orphan(conn, &sighting).await? {
+            let sighting = sighting_of(&served.config.name, key, hit, DateTime::UNIX_EPOCH);
+            if store::sightings::keep(conn, &sighting).await? {
                 new.push(reference.to_uppercase());
             }
         }

@@ -1,4 +1,4 @@
-//! What the house keeps: its layers and style, a search for interleavings that would break a promise, fakes, examples.
+//! What the house keeps: its layers and style, fakes, examples.
 
 mod cases_list;
 mod cluster;
@@ -9,5 +9,4 @@ mod layering;
 mod legal_moves;
 mod lists;
 mod papers;
-mod search;
 mod style;
