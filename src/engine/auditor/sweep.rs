@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 
-use super::{Auditor, Inner};
+use super::{Auditor, Inner, orphans::sighting_of};
 use crate::{
     domain::question::{Hit, Marked},
     engine::{
