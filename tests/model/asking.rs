@@ -137,6 +137,7 @@ fn probe(role: Role, key: &str, reference: &str, from: i64, until: i64) -> Probe
         role,
         key: key.to_owned(),
         reference: reference.to_owned(),
+        spelled: None,
         occurrence: 1,
         recipient: "ap@acme.test".to_owned(),
         sent_from: at(from),
@@ -157,6 +158,7 @@ fn case(matter: &Matter) -> Case {
         at: None,
         status: None,
         other_recipient: false,
+        contradicts: None,
     };
     let hits: Vec<Hit> =
         (1..).zip(&matter.hits).map(|(n, (who, kid))| hit(format!("p-{n}"), key_of(*who, *kid), "INV-2291")).collect();
@@ -201,6 +203,7 @@ fn case(matter: &Matter) -> Case {
             pages: 1,
             digest: "00".to_owned(),
             query: "GET /messages".to_owned(),
+            retry_after: None,
         },
         earlier: Vec::new(),
         known: matter
