@@ -193,6 +193,7 @@ pub fn question() -> Question {
         role,
         key: key.to_owned(),
         reference: reference.to_owned(),
+        spelled: None,
         occurrence: 1,
         recipient: "ap@acme.test".to_owned(),
         sent_from: at(0),
