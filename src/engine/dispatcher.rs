@@ -119,41 +119,31 @@ impl Dispatcher {
         Self { sending }
     }
 
+    /// Destinations with a free slot, as far as their results can still be taken.
+    fn free(&self) -> Vec<&Arc<Served>> {
+        let s = &self.sending;
+        s.fleet.iter().filter(|served| served.slots.available_permits() > 0 && s.results.capacity() > 0).collect()
+    }
+
     /// Destinations that may take something now, with how many.
     async fn candidates(&self, conn: &mut PgConnection) -> Result<Vec<Candidate>, StoreError> {
         let s = &self.sending;
-        let names: Vec<String> = s
-            .fleet
-            .iter()
-            .filter(|served| served.slots.available_permits() > 0 && s.results.capacity() > 0)
-            .map(|served| served.config.name.clone())
-            .collect();
-        if names.is_empty() {
-            return Ok(Vec::new());
-        }
-        let due = store::queue::destinations_due(conn, &names, s.clock.sql_now()).await?;
-        if due.is_empty() {
-            return Ok(Vec::new());
-        }
-        let stopped = store::generations::stopped(conn).await?;
-        let limited = store::paces::limited(conn, s.clock.sql_now()).await?;
+        let free = self.free();
+        let names: Vec<String> = free.iter().map(|served| served.config.name.clone()).collect();
+        let caps: Vec<i64> = free.iter().map(|served| i64::from(served.config.limits.open_unknowns)).collect();
+        let due = store::queue::destinations_due(conn, &names, &caps, s.clock.sql_now()).await?;
         let mut candidates = Vec::new();
-        for name in due.iter().filter(|name| !stopped.contains(name)) {
-            let Some(served) = s.fleet.get(name) else { continue };
-            let pace = limited.iter().find(|limited| limited.destination == *name);
-            served.pace.learned(pace.is_some_and(|pace| pace.learned));
-            if pace.is_some_and(|pace| pace.waits) {
-                continue;
-            }
+        for due in due {
+            let Some(served) = s.fleet.get(&due.destination) else { continue };
+            served.pace.learned(due.learned);
             let cap = i64::from(served.config.limits.open_unknowns);
-            let open = store::queue::open_unknowns(conn, name, cap).await?;
-            if open >= cap {
+            if due.open >= cap {
                 continue;
             }
             let free = served.slots.available_permits().min(s.batch).min(s.results.capacity());
             let lets = served.breaker.allows(s.clock.boot(), free);
             if lets.sends > 0 {
-                let near_cap = open * 2 >= cap || cap <= i64::from(served.config.limits.concurrency) * NARROW;
+                let near_cap = due.open * 2 >= cap || cap <= i64::from(served.config.limits.concurrency) * NARROW;
                 let (served, wanted, probe) = (Arc::clone(served), lets.sends, lets.probe);
                 candidates.push(Candidate { served, wanted, probe, near_cap });
             }
@@ -379,6 +369,10 @@ impl Step for Dispatcher {
     const NAME: &'static str = "dispatcher";
 
     async fn step(&mut self) -> Result<Progress, StoreError> {
+        if self.free().is_empty() {
+            // Every slot is in use: one comes free in a moment, and until then Postgres is not asked.
+            return Ok(if self.sending.fleet.iter().next().is_some() { Progress::Worked(0) } else { Progress::Idle });
+        }
         let mut conn = self.sending.pool.acquire().await?;
         let candidates = self.candidates(&mut conn).await?;
         drop(conn);
