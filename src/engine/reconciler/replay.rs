@@ -89,18 +89,12 @@ pub(super) async fn start(sending: &Sending, doubt: &Doubt, config: &Destination
     store::attempts::open(&mut tx, &opening).await?;
     let allowance = allowance.no_longer_than((replay_until - now).to_std().unwrap_or_default());
     let claim = Claim { outgoing, token, allowance, lease_until, claimed_at: now, prepared: Ok(prepared) };
-    match sending.watch.commit(tx, entered).await {
-        Ok(true) => {}
-        Ok(false) => {
-            dispatcher::give_back(sending, &served.config.name, vec![claim], "the claim may not be on the standbys")
-                .await;
-            return Ok(Replay::Started);
-        }
-        Err(error) => {
-            // As with a claim: nothing was started, whether or not the row is there.
-            dispatcher::give_back(sending, &served.config.name, vec![claim], "the reply to the claim was lost").await;
-            return Err(error);
-        }
+    let committed = sending.watch.commit(tx, entered).await;
+    if !matches!(committed, Ok(true)) {
+        // As with a claim: nothing was started, whether or not the row is there, on this server and on its standbys.
+        dispatcher::give_back(sending, &served.config.name, vec![claim], "the reply to the claim was lost or warned")
+            .await;
+        return committed.map(|_| Replay::Started);
     }
     sending.metrics.moved(State::InFlight.as_str(), "reconciler");
     let (sending, served) = (sending.clone(), Arc::clone(served));
