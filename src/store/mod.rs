@@ -22,6 +22,7 @@ pub mod producers;
 pub mod queue;
 pub mod requests;
 pub mod rounds;
+pub mod rewinds;
 pub mod session;
 pub mod sightings;
 pub mod story;
