@@ -24,3 +24,4 @@ mod process;
 mod proxy;
 mod starting;
 mod stopping;
+mod wire;
