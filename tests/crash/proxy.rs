@@ -40,12 +40,14 @@ pub enum How {
     Swallow(Duration),
 }
 
-/// One cut in the next COMMIT of a transaction that ran a certain statement.
+/// One cut in what is said about a certain statement.
 #[derive(Debug, Clone, Copy)]
 pub struct Cut {
     /// Part of the text of that statement.
     pub statement: &'static str,
-    /// Up: in the COMMIT itself. Down: in its reply, CommandComplete and ReadyForQuery.
+    /// In the COMMIT of the transaction that ran it; otherwise in the statement itself.
+    pub commit: bool,
+    /// Up: in the message that orders it. Down: in the reply, to the end of ReadyForQuery.
     pub way: Way,
     /// So many bytes of it still pass.
     pub after: usize,
@@ -62,7 +64,7 @@ struct Shared {
     target: Mutex<SocketAddr>,
     /// Bytes until the next cut, both ways.
     left: AtomicI64,
-    /// The cut that waits for its COMMIT.
+    /// The cut that waits for its statement.
     armed: Mutex<Option<(Cut, oneshot::Sender<()>)>>,
     /// Everybody's connection ends, so often so far.
     cuts: watch::Sender<(usize, How)>,
@@ -132,7 +134,7 @@ impl Proxy {
         matches!(tokio::time::timeout(at_most, cuts.wait_for(|(n, _)| *n > before)).await, Ok(Ok(_)))
     }
 
-    /// The connection that makes the next such COMMIT is cut in it. Ready when that has happened.
+    /// The connection that is the next to come by there is cut. Ready when that has happened.
     pub fn arm(&self, cut: Cut) -> oneshot::Receiver<()> {
         let (done, wait) = oneshot::channel();
         *locked(&self.shared.armed) = Some((cut, done));
@@ -168,9 +170,13 @@ impl Shared {
         usize::try_from(before.max(0)).unwrap()
     }
 
-    /// The armed cut, if this COMMIT is the one that it waits for.
-    fn takes(&self, client: &Client) -> Option<(Cut, oneshot::Sender<()>)> {
-        locked(&self.armed).take_if(|(cut, _)| client.ran(cut.statement))
+    /// The armed cut, if this is what it waits for.
+    fn takes(&self, said: Said, client: &Client) -> Option<(Cut, oneshot::Sender<()>)> {
+        locked(&self.armed).take_if(|(cut, _)| match said {
+            Said::Else => false,
+            Said::Statement => !cut.commit && client.runs(cut.statement),
+            Said::Commit => cut.commit && client.ran(cut.statement),
+        })
     }
 
     fn silent_for(&self) -> Option<Duration> {
@@ -179,7 +185,7 @@ impl Shared {
     }
 }
 
-/// The reply to a COMMIT is on its way and will be cut.
+/// A reply is on its way and will be cut.
 struct Doomed {
     /// ReadyForQuery messages that come before it.
     before: usize,
@@ -270,9 +276,8 @@ impl Carrier {
     async fn upwards(&mut self, frames: &mut Frames) -> Option<How> {
         while let Some(message) = frames.next(self.said.started()) {
             let owed = self.said.owed;
-            if self.said.says(&message) == Said::Commit
-                && let Some((cut, done)) = self.shared.takes(&self.said)
-            {
+            let said = self.said.says(&message);
+            if let Some((cut, done)) = self.shared.takes(said, &self.said) {
                 match cut.way {
                     Way::Up => {
                         let _ = self.server.write_all(&message[..cut.after.min(message.len())]).await;

@@ -33,10 +33,12 @@ impl Frames {
 }
 
 /// What a client's message means for whoever wants to cut.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
     /// Nothing of interest.
     Else,
+    /// One of these statements is run: its parameters, and then its answer, are on their way.
+    Statement,
     /// COMMIT of a transaction that ran these statements.
     Commit,
 }
@@ -48,6 +50,8 @@ pub struct Client {
     named: HashMap<Vec<u8>, Vec<u8>>,
     /// Texts of the statements of the open transaction.
     transaction: HashSet<Vec<u8>>,
+    /// Text of the statement that was run last.
+    last: Vec<u8>,
     /// Single bytes that the server owes in answer to a request for encryption.
     pub bare_answers: usize,
     /// ReadyForQuery messages that the server owes.
@@ -74,7 +78,9 @@ impl Client {
             }
             b'B' => {
                 if let Some(text) = self.named.get(text_at(body, 1)) {
+                    self.last.clone_from(text);
                     self.transaction.insert(text.clone());
+                    return Said::Statement;
                 }
             }
             b'S' | b'F' => self.owed += 1,
@@ -94,8 +100,12 @@ impl Client {
 
     /// True when a statement with this in its text ran in the open transaction.
     pub fn ran(&self, part: &str) -> bool {
-        let part = part.as_bytes();
-        self.transaction.iter().any(|text| text.windows(part.len()).any(|window| window == part))
+        self.transaction.iter().any(|text| contains(text, part))
+    }
+
+    /// True when the statement that was run last has this in its text.
+    pub fn runs(&self, part: &str) -> bool {
+        contains(&self.last, part)
     }
 
     fn starts(&mut self, message: &[u8]) {
@@ -109,6 +119,10 @@ impl Client {
             }
         }
     }
+}
+
+fn contains(text: &[u8], part: &str) -> bool {
+    text.windows(part.len()).any(|window| window == part.as_bytes())
 }
 
 /// True for ReadyForQuery.
@@ -145,7 +159,7 @@ fn messages_are_found_however_they_are_cut() {
             }
         }
         assert_eq!(seen.len(), 6);
-        assert_eq!(seen.last(), Some(&Said::Commit));
+        assert_eq!((seen[3], seen[5]), (Said::Statement, Said::Commit));
         assert!(client.ran("-- mine") && !client.ran("-- another's"));
         assert_eq!(client.owed, 4);
     }

@@ -60,6 +60,8 @@ pub struct Reconciler {
     about: HashMap<task::Id, (String, Uuid)>,
     /// Leased by us, and nothing came of it.
     unconcluded: Vec<Uuid>,
+    /// The answer to a claim was lost: questions may be leased to us that we do not know of.
+    claim_lost: bool,
 }
 
 /// Puts one question and writes what it proves.
@@ -92,6 +94,7 @@ impl Reconciler {
             asking: JoinSet::new(),
             about: HashMap::new(),
             unconcluded: Vec::new(),
+            claim_lost: false,
         }
     }
 
@@ -349,6 +352,11 @@ impl Step for Reconciler {
             store::queue::put_off_questions(&mut conn, &self.unconcluded, worker, again, at).await?;
             self.unconcluded.clear();
         }
+        if self.claim_lost {
+            let ours: Vec<Uuid> = self.about.values().map(|(_, intent)| *intent).collect();
+            store::queue::free_unknown_questions(&mut conn, &ours, worker).await?;
+            self.claim_lost = false;
+        }
         let names = store::generations::with_questions_due(&mut conn, at).await?;
         let mut begun = HashSet::new();
         for name in names {
@@ -363,7 +371,9 @@ impl Step for Reconciler {
                 continue;
             }
             let lease = QUESTION_LEASE.as_secs_f64();
-            let claimed = store::queue::claim_questions(&mut conn, &name, allowed, lease, worker, at).await?;
+            let claimed = store::queue::claim_questions(&mut conn, &name, allowed, lease, worker, at)
+                .await
+                .inspect_err(|_| self.claim_lost = true)?;
             self.budgets.give_back(&name, allowed - i64::try_from(claimed.len()).unwrap_or(0));
             begun.extend(claimed.iter().map(|question| self.begin(&name, question.intent_id)));
         }

@@ -1,7 +1,7 @@
 //! An agent that calls by SQL: where it does not know whether its call was committed, it calls again with the same identity.
 
 use std::{
-    collections::BTreeMap,
+    collections::BTreeSet,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -9,9 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use chrono::Utc;
 use settled::store::{
     self,
-    requests::{EnqueueError, Receipt},
+    requests::{EnqueueError, NewRequest, Receipt},
 };
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
@@ -29,7 +30,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 /// What all callers of a scene were told.
 #[derive(Default)]
 pub struct Calls {
-    accepted: Mutex<BTreeMap<Accepted, Uuid>>,
+    accepted: Mutex<BTreeSet<Accepted>>,
     asked: AtomicUsize,
     repeats: AtomicUsize,
 }
@@ -53,12 +54,12 @@ impl Calls {
 
     /// Destination and reference of every call that was answered.
     pub fn accepted(&self) -> Vec<Accepted> {
-        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    fn note(&self, destination: &str, reference: &str, id: Uuid) -> Option<Uuid> {
+    fn note(&self, destination: &str, reference: &str) {
         let name = (destination.to_owned(), reference.to_owned());
-        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).insert(name, id)
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
     }
 }
 
@@ -68,8 +69,6 @@ pub struct Answer {
     pub receipt: Receipt,
     /// Tries.
     pub tries: usize,
-    /// What an earlier call of this name was told.
-    pub before: Option<Uuid>,
 }
 
 /// One agent with its connection.
@@ -98,17 +97,30 @@ impl<'c> Caller<'c> {
         self.ask(destination, &reference).await.receipt.intent_id
     }
 
+    /// The same, and it is due only after that time. Repeated by [`Caller::ask`], which wants it now: the same content.
+    pub async fn later(&mut self, prefix: &str, due_in: Duration) -> Uuid {
+        let (destination, reference) = self.calls.next(prefix);
+        let mut call = request(destination, &reference);
+        call.options.due_at = Some(Utc::now() + due_in);
+        self.call(&call).await.receipt.intent_id
+    }
+
     /// Books an order and asks for its effect in one transaction, until somebody answers.
     pub async fn ask(&mut self, destination: &str, reference: &str) -> Answer {
+        self.call(&request(destination, reference)).await
+    }
+
+    async fn call(&mut self, call: &NewRequest) -> Answer {
+        let NewRequest { destination, reference, .. } = call;
         let began = Instant::now();
         let mut tries = 0;
         loop {
             tries += 1;
-            let tried = tokio::time::timeout(TRY, self.once(destination, reference)).await;
+            let tried = tokio::time::timeout(TRY, self.once(call)).await;
             let why = match tried.unwrap_or_else(|_| Err(Failure::Again("no answer".to_owned()))) {
                 Ok(receipt) => {
-                    let before = self.calls.note(destination, reference, receipt.intent_id);
-                    return Answer { receipt, tries, before };
+                    self.calls.note(destination, reference);
+                    return Answer { receipt, tries };
                 }
                 Err(Failure::Again(why)) => why,
                 Err(Failure::Wrong(why)) => panic!("{reference} to {destination}: {why}"),
@@ -120,18 +132,18 @@ impl<'c> Caller<'c> {
         }
     }
 
-    async fn once(&mut self, destination: &str, reference: &str) -> Result<Receipt, Failure> {
+    async fn once(&mut self, call: &NewRequest) -> Result<Receipt, Failure> {
         if self.connection.is_none() {
             self.connection = Some(PgConnection::connect(&self.url).await.map_err(|e| judge(&e))?);
         }
         let Some(connection) = &mut self.connection else { return Err(Failure::Again("not connected".to_owned())) };
         let mut business = connection.begin().await.map_err(|e| judge(&e))?;
         sqlx::query("insert into public.orders (number) values ($1) on conflict do nothing")
-            .bind(reference)
+            .bind(&call.reference)
             .execute(&mut *business)
             .await
             .map_err(|e| judge(&e))?;
-        let receipt = match store::requests::enqueue(&mut business, &request(destination, reference)).await {
+        let receipt = match store::requests::enqueue(&mut business, call).await {
             Ok(receipt) => receipt,
             Err(EnqueueError::Database(error)) => return Err(judge(&error)),
             // The transaction of the try before is still open over there.

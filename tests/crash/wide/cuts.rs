@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     count::{AT_REST, Count},
-    house::{CHANNELS, House, ORDERS},
+    house::{CHANNELS, House, ORDERS, destination},
     process::{PATIENCE, Process},
     proxy::{COMMIT, Cut, How, Proxy, REPLY, Way},
 };
@@ -24,6 +24,8 @@ const CUTS: usize = 200;
 const INTENTS: usize = 600;
 /// A silence: longer than a caller waits, and longer than a worker may be silent before it counts as dead.
 const SILENCE: Duration = Duration::from_secs(3);
+/// Less than the lease of a question: one that nobody knows of must not wait for its end.
+const SETTLED: Duration = PATIENCE;
 const BETWEEN_CALLS: Duration = Duration::from_millis(200);
 
 /// Transactions whose COMMIT is cut at every byte: what they are, and a statement that only they run.
@@ -31,6 +33,8 @@ const CLAIM: (&str, &str) = ("claims", "-- queue::open_attempts");
 const RESULT: (&str, &str) = ("results", "-- queue::settle_sent");
 const DOUBT: (&str, &str) = ("results in doubt", "-- attempts::close");
 const VERDICT: (&str, &str) = ("verdicts", "-- journal::append");
+/// Leases questions; a transaction by itself.
+const LEASE: &str = "-- queue::claim_questions";
 const CALL: &str = "-- requests::enqueue";
 
 struct Scene<'s> {
@@ -47,7 +51,12 @@ pub async fn play(seed: u64, totals: &mut Totals) {
     let cluster = cluster().await;
     let db = database(&cluster).await;
     let (proxy, url) = proxied(&cluster, &db.url).await;
-    let house = House::over(db, |_| {}, Some(&url)).await;
+    // Many replies are lost on purpose: what the breaker would keep back is wanted.
+    let change = |settings: &mut toml::Table| {
+        let limits = destination(settings, ORDERS).get_mut("limits").and_then(toml::Value::as_table_mut).unwrap();
+        limits.insert("breaker_after".to_owned(), 1_000.into());
+    };
+    let house = House::over(db, change, Some(&url)).await;
     let daemons = [house.serve(&[]), house.serve(&[])];
     for daemon in &daemons {
         daemon.up().await;
@@ -65,6 +74,7 @@ pub async fn play(seed: u64, totals: &mut Totals) {
         scene.sweep(what, statement, &mut caller, &calls, &mut dice).await;
     }
     scene.silences(&mut caller).await;
+    scene.questions(&mut caller, &calls).await;
     while scene.cuts < CUTS {
         // Somewhere in what everybody says to Postgres.
         let cut = proxy.cut_after(dice.random_range(1..30_000), PATIENCE);
@@ -78,7 +88,7 @@ pub async fn play(seed: u64, totals: &mut Totals) {
         caller.next("C").await;
     }
     scene.both_live();
-    house.until("everything is settled or with a person", PATIENCE * 4, AT_REST).await;
+    house.until("everything is settled or with a person", SETTLED, AT_REST).await;
     let atomic = "select (select count(*) from public.orders) = (select count(*) from settled.intents)";
     house.until("the business has what the ledger has", PATIENCE, atomic).await;
     let count = Count::of_all(&house, &calls.accepted()).await;
@@ -114,7 +124,7 @@ impl Scene<'_> {
     async fn calls(&mut self, caller: &mut Caller<'_>, calls: &Calls, dice: &mut StdRng) {
         for (way, after) in places() {
             let how = how(dice);
-            let cut = Cut { statement: CALL, way, after, how };
+            let cut = Cut { statement: CALL, commit: true, way, after, how };
             let done = self.proxy.arm(cut);
             let (destination, reference) = calls.next("C");
             let answer = caller.ask(destination, &reference).await;
@@ -144,15 +154,15 @@ impl Scene<'_> {
     ) {
         for (way, after) in places() {
             let how = how(dice);
-            let cut = Cut { statement, way, after, how };
+            let cut = Cut { statement, commit: true, way, after, how };
             let mut done = self.proxy.arm(cut);
             let began = Instant::now();
             loop {
-                let (destination, reference) = calls.next("C");
-                if destination == ORDERS && (what == DOUBT.0 || what == VERDICT.0) {
-                    self.house.orders.faults().for_reference(&reference, Fault::LoseReply);
+                if what == DOUBT.0 || what == VERDICT.0 {
+                    self.doubt(caller, calls).await;
+                } else {
+                    caller.next("C").await;
                 }
-                caller.ask(destination, &reference).await;
                 if tokio::time::timeout(BETWEEN_CALLS, &mut done).await.is_ok() {
                     break;
                 }
@@ -162,12 +172,38 @@ impl Scene<'_> {
         }
     }
 
+    /// Some calls, the reply to one of whose sends is lost.
+    async fn doubt(&self, caller: &mut Caller<'_>, calls: &Calls) {
+        for _ in 0..3 {
+            let (destination, reference) = calls.next("C");
+            if destination == ORDERS {
+                self.house.orders.faults().for_reference(&reference, Fault::LoseReply);
+            }
+            caller.ask(destination, &reference).await;
+        }
+    }
+
+    /// Questions are leased to a daemon that never hears of it; it lives on, so nobody takes them away from it.
+    async fn questions(&mut self, caller: &mut Caller<'_>, calls: &Calls) {
+        for after in 0..6 {
+            let cut = Cut { statement: LEASE, commit: false, way: Way::Down, after, how: How::Reset };
+            let mut done = self.proxy.arm(cut);
+            loop {
+                self.doubt(caller, calls).await;
+                if tokio::time::timeout(BETWEEN_CALLS, &mut done).await.is_ok() {
+                    break;
+                }
+            }
+            self.cut("questions");
+        }
+    }
+
     /// Connections that swallow everything and say nothing.
     async fn silences(&mut self, caller: &mut Caller<'_>) {
         let how = How::Swallow(SILENCE);
         for statement in [CALL, CLAIM.1, RESULT.1] {
             for (way, after) in [(Way::Up, 0), (Way::Up, COMMIT), (Way::Down, 0), (Way::Down, REPLY)] {
-                let done = self.proxy.arm(Cut { statement, way, after, how });
+                let done = self.proxy.arm(Cut { statement, commit: true, way, after, how });
                 caller.next("C").await;
                 assert!(tokio::time::timeout(PATIENCE, done).await.is_ok(), "nobody ran {statement}");
                 self.cut("silent connections");

@@ -37,7 +37,9 @@ use crate::{
 };
 
 const INTENTS: usize = 1200;
-const EACH_LANE: usize = 100;
+/// Lives of each lane; those that end at crash points last longer.
+const AT_POINTS: usize = 84;
+const OF_SENDERS: usize = 116;
 /// Asked for when a life begins; more where its end does not come.
 const A_LIFE: usize = 3;
 const BETWEEN_CALLS: Duration = Duration::from_millis(250);
@@ -138,10 +140,10 @@ impl Scene<'_> {
 /// One daemon that dies at crash points.
 async fn points(scene: &Scene<'_>, seed: u64) {
     let mut dice = StdRng::seed_from_u64(seed);
-    let mut deaths: Vec<&str> = POINTS.into_iter().filter(|point| *point != DECIDE).cycle().take(EACH_LANE - 2).collect();
+    let mut deaths: Vec<&str> = POINTS.into_iter().filter(|point| *point != DECIDE).cycle().take(AT_POINTS - 2).collect();
     deaths.shuffle(&mut dice);
-    deaths.insert(deaths.len() / 3, DECIDE);
-    deaths.insert(deaths.len() * 2 / 3, DECIDE);
+    deaths.insert(deaths.len() / 4, DECIDE);
+    deaths.insert(deaths.len() / 2, DECIDE);
     let mut caller = scene.caller();
     for point in deaths {
         let nth = if point == DECIDE { 1 } else { dice.random_range(1..=3) };
@@ -153,7 +155,7 @@ async fn points(scene: &Scene<'_>, seed: u64) {
             caller.next("K").await;
         }
         let began = Instant::now();
-        let at_most = if point == DECIDE { LONG * 3 } else { LONG };
+        let at_most = if point == DECIDE { LONG * 2 } else { LONG };
         while !daemon.is_over(BETWEEN_CALLS).await && began.elapsed() < at_most {
             caller.next("K").await;
         }
@@ -170,6 +172,8 @@ async fn points(scene: &Scene<'_>, seed: u64) {
 /// Intents that were refused, and a person's word to send them again.
 async fn decisions(scene: &Scene<'_>, caller: &mut Caller<'_>, many: usize) {
     let house = scene.house;
+    // Lives until everything is refused, whatever the other lane does.
+    let daemon = house.serve(&[]);
     let mut ids = Vec::new();
     while ids.len() < many {
         let (destination, reference) = scene.calls.next("K");
@@ -185,7 +189,7 @@ async fn decisions(scene: &Scene<'_>, caller: &mut Caller<'_>, many: usize) {
     let person = Person { principal: "ada".to_owned(), kind: Kind::Responder, tenant: None };
     for (id, reference) in ids {
         // A kill in that send has made a doubt of it: then there is nothing to decide.
-        let ended = format!("select state in ('failed', 'sent') from settled.intents where id = '{id}'");
+        let ended = format!("select state not in ('pending', 'in_flight') from settled.intents where id = '{id}'");
         house.until("it is refused", PATIENCE, &ended).await;
         if house.state(id).await != "failed" {
             continue;
@@ -206,38 +210,43 @@ async fn decisions(scene: &Scene<'_>, caller: &mut Caller<'_>, many: usize) {
             .await
             .unwrap();
     }
+    daemon.signal(Signal::TERM);
+    assert!(daemon.end(PATIENCE).await.success(), "{}", daemon.last_words());
 }
 
-/// One daemon that dies while the downstream holds its reply, or after any time.
+/// One daemon that dies while the downstream holds its reply, or after any time; or carrying out a decision, since nobody
+/// knows which of the two will.
 async fn senders(scene: &Scene<'_>, seed: u64) {
     let mut dice = StdRng::seed_from_u64(seed ^ 1);
     let mut caller = scene.caller();
-    for number in 0..EACH_LANE {
-        let daemon = scene.house.serve(&[]);
+    for number in 0..OF_SENDERS {
+        let daemon = scene.house.serve(&[("SETTLED_FAILPOINTS", &format!("{DECIDE}:1"))]);
         for _ in 0..A_LIFE {
             caller.next("K").await;
         }
-        if number % 5 == 4 {
-            // Also while it is still starting.
-            let until = Duration::from_millis(dice.random_range(20..2500));
-            assert!(!daemon.is_over(until).await, "{} ended by itself:\n{}", daemon.name, daemon.last_words());
-            daemon.signal(Signal::KILL);
-            daemon.killed().await;
-            scene.died("anywhere");
-            continue;
-        }
         let destination = CHANNELS[number % CHANNELS.len()];
-        let nth = dice.random_range(1..=3);
-        let how = if in_mid_send(scene, &mut caller, &daemon, destination, nth).await {
-            format!("mid-send {destination}")
+        let (until, nth) = (Duration::from_millis(dice.random_range(20..2500)), dice.random_range(1..=3));
+        let in_mid_send = if number % 5 == 4 {
+            // Also while it is still starting.
+            daemon.is_over(until).await;
+            false
         } else {
+            in_mid_send(scene, &mut caller, &daemon, destination, nth).await
+        };
+        let how = if in_mid_send {
+            format!("mid-send {destination}")
+        } else if daemon.ended().is_some() {
+            DECIDE.to_owned()
+        } else {
+            daemon.signal(Signal::KILL);
             "anywhere".to_owned()
         };
+        daemon.killed().await;
         scene.died(&how);
     }
 }
 
-/// Kills this daemon when the downstream has its bytes and holds the reply. False: it had to be killed elsewhere.
+/// Kills this daemon when the downstream has its bytes and holds the reply. False: it did not come to that.
 async fn in_mid_send(
     scene: &Scene<'_>,
     caller: &mut Caller<'_>,
@@ -247,13 +256,13 @@ async fn in_mid_send(
 ) -> bool {
     let began = Instant::now();
     let mut nth = nth;
-    while began.elapsed() < LONG {
+    while began.elapsed() < LONG && daemon.ended().is_none() {
         let held = Held::arm(scene.faults(destination), nth);
         let arrived = loop {
             if held.latch.arrived(1, BETWEEN_CALLS).await {
                 break true;
             }
-            if began.elapsed() >= LONG {
+            if began.elapsed() >= LONG || daemon.ended().is_some() {
                 break false;
             }
             caller.next("K").await;
@@ -261,17 +270,16 @@ async fn in_mid_send(
         held.off.store(true, Ordering::SeqCst);
         // Either daemon may have sent it; the other one goes on.
         let ours = arrived && held.sender(scene.house).await.is_some_and(|worker| Some(worker) == daemon.worker());
-        if ours {
+        let alive = daemon.ended().is_none();
+        if ours && alive {
             (daemon.killer())();
         }
         held.latch.release();
         if ours {
-            return true;
+            return alive;
         }
         nth = 1;
     }
-    daemon.signal(Signal::KILL);
-    daemon.killed().await;
     false
 }
 

@@ -10,7 +10,6 @@
 )]
 
 #[path = "../../it/support/db.rs"]
-#[expect(dead_code, reason = "the databases are made in clusters of our own")]
 mod db;
 
 #[path = "../count.rs"]
@@ -31,6 +30,7 @@ mod wire;
 mod caller;
 mod cuts;
 mod kills;
+mod rewound;
 mod stage;
 
 use std::{panic::AssertUnwindSafe, process::ExitCode, time::Duration};
@@ -39,7 +39,7 @@ use futures_util::FutureExt;
 use stage::Totals;
 use tokio::signal::unix::{SignalKind, signal};
 
-const SCENES: [&str; 2] = ["kills", "cuts"];
+const SCENES: [&str; 4] = ["kills", "cuts", "failover", "restore"];
 
 /// What the command line asks for.
 struct Arguments {
@@ -72,6 +72,8 @@ async fn play(arguments: &Arguments, totals: &mut Totals) {
         match scene.as_str() {
             "kills" => kills::play(arguments.seed, totals).await,
             "cuts" => cuts::play(arguments.seed, totals).await,
+            "failover" => rewound::failover(totals).await,
+            "restore" => rewound::restore(totals).await,
             other => panic!("no such scene: {other}"),
         }
     }
