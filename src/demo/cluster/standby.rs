@@ -60,7 +60,10 @@ impl Cluster {
     /// When `pg_ctl` fails.
     pub fn promote(&self) -> Result<(), ClusterError> {
         let mut command = self.account.command(&self.programs.join("pg_ctl"));
-        run("promote the standby", command.arg("-D").arg(self.directory.join("data")).args(["promote", "-w", "-t", "60"]))
+        run(
+            "promote the standby",
+            command.arg("-D").arg(self.directory.join("data")).args(["promote", "-w", "-t", "60"]),
+        )
     }
 
     /// The machine is gone: SIGKILL, without a checkpoint. Its other processes end when they notice.

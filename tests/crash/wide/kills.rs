@@ -21,8 +21,9 @@ use settled::{
         fleet::Fleet,
         resolution::{self, Act, Person, Target, Words},
     },
-    store::tokens::Kind,
+    store::{self, tokens::Kind},
 };
+use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use super::{
@@ -109,10 +110,31 @@ async fn settle(house: &House, caller: &mut Caller<'_>, telling: &Telling) {
             house.until_state(last, "sent").await;
         }
     }
-    house.until("everything is settled or with a person", PATIENCE * 3, AT_REST).await;
+    asked_until_settled(house, AT_REST).await;
     // Where absence can be proven, nobody is needed; by the lag alone a person decides.
     let proven = format!("select bool_and(state = 'sent') from settled.intents where destination <> '{CODES}'");
-    house.until("orders and invoices are sent", PATIENCE * 2, &proven).await;
+    asked_until_settled(house, &proven).await;
+}
+
+/// What was asked in vain while nothing could be known is asked ever more rarely; a person who wants to see it asks at once.
+pub async fn asked_until_settled(house: &House, settled: &str) {
+    let began = Instant::now();
+    loop {
+        let is: bool = sqlx::query_scalar(AssertSqlSafe(settled.to_owned())).fetch_one(&house.db.pool).await.unwrap();
+        if is {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE * 4, "after {:?} it is not so that {settled}", began.elapsed());
+        let waiting = "select intent_id from settled.queue where kind = 'ask' and leased_until is null
+                          and due_at > clock_timestamp() + interval '5 s'";
+        let waiting: Vec<Uuid> = sqlx::query_scalar(waiting).fetch_all(&house.db.pool).await.unwrap();
+        let mut conn = house.db.pool.acquire().await.unwrap();
+        for id in waiting {
+            store::queue::ask_now(&mut conn, id, None).await.unwrap();
+        }
+        drop(conn);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
 }
 
 impl Scene<'_> {
@@ -140,7 +162,8 @@ impl Scene<'_> {
 /// One daemon that dies at crash points.
 async fn points(scene: &Scene<'_>, seed: u64) {
     let mut dice = StdRng::seed_from_u64(seed);
-    let mut deaths: Vec<&str> = POINTS.into_iter().filter(|point| *point != DECIDE).cycle().take(AT_POINTS - 2).collect();
+    let mut deaths: Vec<&str> =
+        POINTS.into_iter().filter(|point| *point != DECIDE).cycle().take(AT_POINTS - 2).collect();
     deaths.shuffle(&mut dice);
     deaths.insert(deaths.len() / 4, DECIDE);
     deaths.insert(deaths.len() / 2, DECIDE);

@@ -17,6 +17,7 @@ use sqlx::postgres::PgPoolOptions;
 use super::{
     caller::{Caller, Calls},
     cuts::proxied,
+    kills::asked_until_settled,
     stage::{Telling, Totals, cluster, database},
 };
 use crate::{
@@ -71,7 +72,9 @@ pub async fn failover(totals: &mut Totals) {
     link.point_to(nobody().await);
     link.cut(How::Reset);
     scene.business(LOST).await;
-    let due = format!("select count(*) >= {LATER} from settled.intents where due_at > created_at and state = 'sent'");
+    let due = format!(
+        "select count(*) >= {LATER} from settled.intents where due_at > created_at + interval '1 s' and state = 'sent'"
+    );
     scene.house.until("what was due later is sent as well", PATIENCE, &due).await;
     // And three have arrived whose replies are held when the primary goes.
     let latch = Arc::new(Latch::default());
@@ -106,7 +109,9 @@ pub async fn restore(totals: &mut Totals) {
     let (backup, cluster) = tokio::task::spawn_blocking(copied).await.unwrap();
     scene.telling.says("yesterday's backup is made");
     scene.business(LOST).await;
-    let due = format!("select count(*) >= {LATER} from settled.intents where due_at > created_at and state = 'sent'");
+    let due = format!(
+        "select count(*) >= {LATER} from settled.intents where due_at > created_at + interval '1 s' and state = 'sent'"
+    );
     scene.house.until("what was due later is sent as well", PATIENCE, &due).await;
     daemon.signal(Signal::TERM);
     assert!(daemon.end(PATIENCE).await.success(), "{}", daemon.last_words());
@@ -169,7 +174,7 @@ impl Scene {
         for id in last.into_iter().flatten() {
             self.house.until_state(id, "sent").await;
         }
-        let open = "select not exists (select from settled.intents where state <> 'sent' and due_at <= created_at)";
+        let open = "select not exists (select from settled.intents where state <> 'sent' and due_at < created_at + interval '1 s')";
         self.house.until("all of it is sent", PATIENCE, open).await;
     }
 
@@ -183,7 +188,8 @@ impl Scene {
 
     /// Waits until the standby has everything so far.
     async fn caught_up(&self) {
-        let now: String = sqlx::query_scalar("select pg_current_wal_lsn()::text").fetch_one(&self.house.db.pool).await.unwrap();
+        let now: String =
+            sqlx::query_scalar("select pg_current_wal_lsn()::text").fetch_one(&self.house.db.pool).await.unwrap();
         let sql = format!("select coalesce(bool_and(replay_lsn >= '{now}'::pg_lsn), false) from pg_stat_replication");
         self.house.until("the standby has caught up", PATIENCE, &sql).await;
     }
@@ -210,7 +216,7 @@ impl Scene {
             caller.next("R").await;
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        house.until("everything is settled or with a person", PATIENCE * 3, AT_REST).await;
+        asked_until_settled(house, AT_REST).await;
         let count = Count::of_all(house, &calls.accepted()).await;
         self.telling.says(&format!("{count}"));
         count.assert_clean();

@@ -25,7 +25,9 @@ impl Totals {
     pub fn last_line(&self) -> String {
         let Self { kills, cuts, count } = self;
         let Count { intents, lost, doubled, with_a_person, .. } = count;
-        format!("kills={kills} cuts={cuts} intents={intents} lost={lost} doubled={doubled} with_a_person={with_a_person}")
+        format!(
+            "kills={kills} cuts={cuts} intents={intents} lost={lost} doubled={doubled} with_a_person={with_a_person}"
+        )
     }
 }
 
