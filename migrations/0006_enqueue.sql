@@ -37,7 +37,11 @@ create type settled.call as (
   deadline      timestamptz,
   instructed_by jsonb,
   traceparent   text,
-  held_for      text
+  held_for      text,
+  generation    text,
+  rewind        integer,
+  lost_from     timestamptz,
+  lost_until    timestamptz
 );
 comment on type settled.call is 'One call of enqueue, checked and in normal form. Internal.';
 
@@ -122,6 +126,10 @@ begin
   c.scope := d.effect_scope;
   c.rules := d.rules;
   c.declarations := d.revision;
+  c.generation := d.generation;
+  -- After a rewind this may have been asked for, and sent, in the history that was lost: it is asked about first.
+  select w.number, w.known_until, w.closure_at into c.rewind, c.lost_from, c.lost_until
+  from settled.rewinds w where w.ask_first_until > clock_timestamp() order by w.number desc limit 1;
   c.withdrawn := d.withdrawn_at is not null;
   c.principal := coalesce(settled.option_text(options, 'principal', 200, '^[^\u0001-\u001f\u007f]+$', 'must not be empty or contain control characters'), session_user::text);
   c.surface := coalesce(settled.option_text(options, 'surface', 16, '^(sql|http|mcp|cli|amqp|library|settled)$', 'must be sql, http, mcp, cli, amqp, library or settled'), 'sql');
@@ -170,16 +178,16 @@ declare
   intent uuid := settled.uuid_v7();
   escalation uuid := settled.uuid_v7();
   salt bytea := uuid_send(gen_random_uuid());
-  state text := case when c.held_for is null then 'pending' else 'held' end;
+  state text := case when c.rewind is not null then 'unknown' when c.held_for is null then 'pending' else 'held' end;
   took_effect boolean;
   took_identity boolean;
 begin
   with i as (
     insert into settled.intents (id, tenant, destination, effect_scope, recipient, reference, occurrence, state, approved, revision,
-      fingerprint, canon_version, declarations, due_at, deadline)
+      fingerprint, canon_version, declarations, due_at, deadline, rewind)
     values (intent, c.tenant, c.destination, c.scope, c.recipient, c.reference, c.occurrence, state, c.held_for is null, identity_revision,
       settled.fingerprint(salt, c.destination, c.recipient, c.reference, c.occurrence, c.canonical), settled.canon_version(),
-      c.declarations, c.due_at, c.deadline)
+      c.declarations, c.due_at, c.deadline, coalesce(c.rewind, 0))
     on conflict do nothing returning id, fingerprint, canon_version
   ), r as (
     insert into settled.requests (id, intent_id, tenant, run_id, step, slot, revision, reference, fingerprint, canon_version, verdict,
@@ -191,17 +199,22 @@ begin
     insert into settled.payloads (intent_id, salt, body) select r.intent_id, salt, c.payload::text from r
   ), q as (
     insert into settled.queue (intent_id, destination, tenant, kind, due_at, deadline)
-    select r.intent_id, c.destination, c.tenant, case when state = 'held' then 'wait' else 'send' end, c.due_at, c.deadline from r
+    select r.intent_id, c.destination, c.tenant, case state when 'held' then 'wait' when 'unknown' then 'ask' else 'send' end,
+      case when state = 'unknown' then clock_timestamp() else c.due_at end, c.deadline from r
   ), j as (
     insert into settled.journal (intent_id, kind, actor, data)
     select r.intent_id, 'move', 'producer:' || c.principal, jsonb_build_object('from', null, 'to', state, 'verdict', 'accepted',
       'request', r.id, 'surface', c.surface, 'revision', identity_revision) from r
+  ), h as (
+    insert into settled.journal (intent_id, kind, actor, data)
+    select r.intent_id, 'history', 'ledger', jsonb_build_object('rewind', c.rewind, 'lost_from', c.lost_from, 'lost_until', c.lost_until,
+      'generation', c.generation) from r where c.rewind is not null
   ), e as (
     insert into settled.escalations (id, subject, intent_id, destination, tenant, reason, cause, summary)
     select escalation, 'intent', r.intent_id, c.destination, c.tenant, c.held_for, c.held_for || '/' || c.destination,
       c.spelled || ' for ' || c.destination || case when c.held_for = 'repeat_flagged'
         then ': occurrence ' || c.occurrence || ' asked for by a model' else ' waits for approval' end
-    from r where c.held_for is not null
+    from r where state = 'held'
   )
   select exists (select from i), exists (select from r) into took_effect, took_identity;
   if took_effect and not took_identity then
@@ -290,7 +303,7 @@ comment on function settled.refuse(text, text, settled.intents, jsonb) is 'Raise
 create function settled.never_in_doubt(i settled.intents) returns boolean
 language sql stable
 as $$
-  select i.state in ('failed', 'cancelled') and not i.holds_effect and not exists (
+  select i.state in ('failed', 'cancelled') and not i.holds_effect and i.rewind = 0 and not 'history_lost' = any (i.marks) and not exists (
     select from settled.attempts a where a.intent_id = i.id and (a.outcome is null or a.outcome in ('sent', 'ambiguous')))
 $$;
 comment on function settled.never_in_doubt(settled.intents) is 'Ended without effect, and every attempt was hard-negative: its call may be corrected.';
@@ -361,8 +374,9 @@ begin
       answer.intent_id := settled.accept(c, identity_revision);
       if answer.intent_id is not null then
         answer.verdict := 'accepted';
-        answer.state := case when c.held_for is null then 'pending' else 'held' end;
-        answer.detail := case when c.held_for is not null then 'waits for a person' end;
+        answer.state := case when c.rewind is not null then 'unknown' when c.held_for is null then 'pending' else 'held' end;
+        answer.detail := case when c.rewind is not null then 'asked about first: the database lost history'
+          when c.held_for is not null then 'waits for a person' end;
         return answer;
       end if;
     end if;
@@ -465,9 +479,10 @@ begin
     raise exception using errcode = 'ST404', message = format('no such intent: %s', intent_id);
   elsif i.state = 'cancelled' then
     return i.state;
-  elsif i.state not in ('held', 'pending') or i.attempt > 0 then
+  elsif i.state not in ('held', 'pending') or i.attempt > 0 or i.rewind > 0 then
     perform settled.refuse('ST413', format('cannot be cancelled: intent %s is %s%s', i.id, i.state,
-      case when i.attempt > 0 then ' and was attempted; a person decides' else '' end), i, '{}');
+      case when i.attempt > 0 then ' and was attempted; a person decides'
+        when i.rewind > 0 then ' and may have been attempted before the database lost history; a person decides' else '' end), i, '{}');
   end if;
   update settled.intents n set state = 'cancelled', holds_effect = false, settled_at = clock_timestamp(),
     version = n.version + 1, evidence = n.evidence + 1, detail = case when actor like 'producer:%' then 'cancelled by its producer' else 'cancelled by a person' end where n.id = i.id;

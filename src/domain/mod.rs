@@ -13,4 +13,5 @@ pub mod outcome;
 pub mod plain;
 pub mod question;
 pub mod reason;
+pub mod rewind;
 pub mod state;

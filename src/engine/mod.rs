@@ -9,6 +9,7 @@
 //! | `reconciler` | unknown → sent, pending, failed, …; replays |
 //! | `sweeper` | held, pending → cancelled (deadline) |
 //! | `decider` | failed, … → pending (*send again*, when it binds) |
+//! | `quarantine` | held, pending, in_flight → unknown, after the database lost history |
 //! | `resolution` | what people stated |
 //!
 //! All of them go through [`folding`]: lock the row, read all evidence, fold, write.
@@ -18,11 +19,15 @@ pub mod decider;
 pub mod dispatcher;
 pub mod fleet;
 pub mod folding;
+mod orphans;
 mod placement;
+pub mod quarantine;
 pub mod reaper;
 pub mod reconciler;
 pub mod resolution;
 pub mod results;
 pub mod runner;
 pub mod self_stop;
+pub mod start_checks;
 pub mod sweeper;
+pub mod watch;

@@ -16,6 +16,8 @@ pub mod pauses;
 pub mod producers;
 pub mod queue;
 pub mod requests;
+pub mod rewinds;
+pub mod sightings;
 pub mod story;
 pub mod tokens;
 pub mod witnesses;

@@ -46,6 +46,8 @@ pub struct Picked {
     pub occurrence: i32,
     /// Attempts so far.
     pub attempt: i32,
+    /// A rewind may have taken attempts of it: it needs a proof about them.
+    pub rewound: bool,
     /// Key, where an earlier attempt or admission pinned it.
     pub key: Option<String>,
     /// Its secret.
@@ -106,12 +108,14 @@ pub async fn pick(
                and q.due_at <= coalesce($3, statement_timestamp())
                and (q.deadline is null or q.deadline > coalesce($3, statement_timestamp()))
                and i.state = 'pending'
+               -- History was lost since it was asked for, and that is not among its evidence yet.
+               and not exists (select from settled.rewinds w where w.number > i.rewind and w.ask_first_until > i.created_at)
                and not exists (select from settled.pauses p where p.scope = 'all'
                                 or (p.scope = 'tenant' and p.name = q.tenant)
                                 or (p.scope = 'destination' and p.name = q.destination))
              order by q.due_at limit $2
                for no key update of q, i skip locked)
-        select i.id, i.tenant, i.effect_scope, i.recipient, i.occurrence, i.attempt, i.key, i.kid, i.created_at, i.revision,
+        select i.id, i.tenant, i.effect_scope, i.recipient, i.occurrence, i.attempt, i.rewind > 0 as "rewound!", i.key, i.kid, i.created_at, i.revision,
                r.run_id, r.step, r.slot, r.reference, p.body, coalesce($3, clock_timestamp()) as "now!"
           from due
           join settled.intents i on i.id = due.intent_id
@@ -139,6 +143,7 @@ pub async fn pick(
             reference: row.reference,
             occurrence: row.occurrence,
             attempt: row.attempt,
+            rewound: row.rewound,
             key: row.key,
             kid: row.kid,
             created_at: row.created_at,

@@ -53,13 +53,19 @@ pub enum Metric {
     HttpAnswers,
     /// Calls that were not let in.
     AuthFailures,
+    /// Rewinds of the database.
+    Rewinds,
+    /// Quarantines.
+    Quarantine,
+    /// Steps of the database clock.
+    ClockSteps,
     /// This build.
     BuildInfo,
 }
 
 impl Metric {
     /// All of them, for documentation and its test.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::Attempts,
         Self::AttemptDuration,
         Self::LookUps,
@@ -78,6 +84,9 @@ impl Metric {
         Self::LoopTick,
         Self::HttpAnswers,
         Self::AuthFailures,
+        Self::Rewinds,
+        Self::Quarantine,
+        Self::ClockSteps,
         Self::BuildInfo,
     ];
 
@@ -102,6 +111,9 @@ impl Metric {
             Self::LoopTick => "settled_loop_last_tick_timestamp",
             Self::HttpAnswers => "settled_http_answers",
             Self::AuthFailures => "settled_auth_failures",
+            Self::Rewinds => "settled_rewinds",
+            Self::Quarantine => "settled_quarantine",
+            Self::ClockSteps => "settled_clock_steps",
             Self::BuildInfo => "settled_build",
         }
     }
@@ -127,6 +139,9 @@ impl Metric {
             Self::LoopTick => "When a loop made its last step",
             Self::HttpAnswers => "Answers of the API, by route and status",
             Self::AuthFailures => "Calls that were not let in, by reason",
+            Self::Rewinds => "Times that this process noticed that the database had lost history",
+            Self::Quarantine => "1 while a rewind of the database is not settled",
+            Self::ClockSteps => "Steps of the database clock against that of this process",
             Self::BuildInfo => "This build",
         }
     }
@@ -155,6 +170,9 @@ pub struct Metrics {
     loop_tick: Family<Labels<1>, Gauge<f64, AtomicU64>>,
     http_answers: Family<Labels<2>, Counter>,
     auth_failures: Family<Labels<1>, Counter>,
+    rewinds: Counter,
+    quarantine: Gauge,
+    clock_steps: Counter,
 }
 
 impl Metrics {
@@ -180,6 +198,9 @@ impl Metrics {
             loop_tick: Family::default(),
             http_answers: Family::default(),
             auth_failures: Family::default(),
+            rewinds: Counter::default(),
+            quarantine: Gauge::default(),
+            clock_steps: Counter::default(),
         };
         let registry = &mut this.registry;
         add(registry, Metric::Attempts, &this.attempts);
@@ -200,6 +221,9 @@ impl Metrics {
         add(registry, Metric::LoopTick, &this.loop_tick);
         add(registry, Metric::HttpAnswers, &this.http_answers);
         add(registry, Metric::AuthFailures, &this.auth_failures);
+        add(registry, Metric::Rewinds, &this.rewinds);
+        add(registry, Metric::Quarantine, &this.quarantine);
+        add(registry, Metric::ClockSteps, &this.clock_steps);
         registry.register(
             Metric::BuildInfo.name(),
             Metric::BuildInfo.help(),
@@ -291,6 +315,21 @@ impl Metrics {
     /// Sets whether a destination is parked.
     pub fn parked(&self, destination: &str, parked: bool) {
         self.parked.get_or_create(&[("destination", destination.to_owned())]).set(i64::from(parked));
+    }
+
+    /// The database was found to have lost history.
+    pub fn rewound(&self) {
+        self.rewinds.inc();
+    }
+
+    /// Sets whether a quarantine is on.
+    pub fn quarantine(&self, on: bool) {
+        self.quarantine.set(i64::from(on));
+    }
+
+    /// The database clock stepped.
+    pub fn clock_stepped(&self) {
+        self.clock_steps.inc();
     }
 
     /// A loop made a step, at that time (seconds since 1970).

@@ -4,6 +4,7 @@
 //! harms nobody. Every answer is a journal row; only the fold moves the intent.
 
 mod budget;
+mod keys;
 mod question;
 mod replay;
 
@@ -23,6 +24,7 @@ use super::{
     fleet::Asked,
     folding::{Case, Cause, LookUpTold, Moved, after, settle},
     runner::{Progress, Step},
+    watch::step_wait,
 };
 use crate::{
     domain::{
@@ -254,27 +256,42 @@ impl Asker {
         let Some(rules) = question::rules(config, look_up) else {
             return self.ended(doubt, "the destination cannot be asked").await;
         };
-        let question = question::build(&self.sending.pool, &doubt, &rules).await?;
-        let answer = look_up.ask(&question).await.printable();
+        let mut asked = Vec::new();
+        for key in keys::of(&self.sending, &doubt).await? {
+            let question = question::build(&self.sending.pool, &doubt, &rules, key).await?;
+            let answer = look_up.ask(&question).await.printable();
+            asked.push((question, answer));
+        }
         failpoint!("reconcile-after-look-up");
-        self.conclude(doubt, rules, question, answer).await
+        self.conclude(doubt, rules, step_wait(config), asked).await
     }
 
-    /// Judges the answer under the lock of the row and lets the fold do the rest.
+    /// Judges the answers under the lock of the row and lets the fold do the rest. One answer for each key that the doubtful
+    /// attempt may have used: the one that forbids most counts.
     async fn conclude(
         &self,
         doubt: Doubt,
         rules: absence::Rules,
-        question: Question,
-        answer: Answer,
+        wait: Duration,
+        asked: Vec<(Question, Answer)>,
     ) -> Result<(), StoreError> {
-        let at = self.sending.clock.sql_now();
+        let (at, before) = (self.sending.clock.sql_now(), self.sending.clock.boot());
         let mut tx = self.sending.pool.begin().await?;
         store::durable(&mut tx).await?;
         let Some(case) = Case::lock(&mut tx, doubt.case.intent.id, at).await? else { return Ok(()) };
-        let pages = answer.pages;
-        let asked_at = question.now;
-        let judged = question::judge(&mut tx, &case, &doubt, rules, question, answer).await?;
+        self.sending.watch.heard(before, case.intent.now);
+        let pages = asked.iter().map(|(_, answer)| answer.pages).sum();
+        let Some(asked_at) = asked.iter().map(|(question, _)| question.now).min() else { return Ok(()) };
+        let suspended = self.sending.watch.distrusts(wait, question::began(&doubt));
+        let mut judged: Option<Judged> = None;
+        for (question, answer) in asked {
+            let next = question::judge(&mut tx, &case, &doubt, &rules, question, answer, suspended.clone()).await?;
+            judged = Some(match judged {
+                Some(before) if keys::forbids(&before.verdict) >= keys::forbids(&next.verdict) => before,
+                Some(_) | None => next,
+            });
+        }
+        let Some(judged) = judged else { return Ok(()) };
         let told = LookUpTold {
             verdict: judged.verdict.clone(),
             asked_at,

@@ -10,6 +10,7 @@ use crate::{
     domain::{
         absence::{self, Doubtful, EarlierAnswer, Judged, Known, Rules},
         question::{Answer, Probe, Question, Role},
+        rewind::LOST,
     },
     engine::folding::{Case, after},
     look_up::LookUp,
@@ -36,14 +37,19 @@ pub(super) fn rules(config: &Destination, look_up: &dyn LookUp) -> Option<Rules>
 }
 
 /// The subject first, then the controls that the ledger can offer.
-pub(super) async fn build(pool: &PgPool, doubt: &Doubt, rules: &Rules) -> Result<Question, StoreError> {
+pub(super) async fn build(
+    pool: &PgPool,
+    doubt: &Doubt,
+    rules: &Rules,
+    key: String,
+) -> Result<Question, StoreError> {
     let intent = &doubt.case.intent;
     let attempt = doubt.case.attempt(doubt.number);
     let started = attempt.map_or(intent.now, |a| a.claimed_at);
     let closure = attempt.map_or(intent.now, closure_of);
     let mut probes = vec![Probe {
         role: Role::Subject,
-        key: intent.key.clone().unwrap_or_default(),
+        key,
         reference: intent.reference.clone(),
         occurrence: intent.occurrence,
         recipient: intent.recipient.clone(),
@@ -66,6 +72,13 @@ pub(super) async fn build(pool: &PgPool, doubt: &Doubt, rules: &Rules) -> Result
         ..probes[0].clone()
     });
     Ok(Question { probes, now: intent.now })
+}
+
+/// From when the doubt was on record, for who asks whether the clock was watched since: a lost attempt was only after the
+/// rewind that took it.
+pub(super) fn began(doubt: &Doubt) -> chrono::DateTime<chrono::Utc> {
+    let attempt = doubt.case.attempt(doubt.number);
+    attempt.map_or(doubt.case.intent.created_at, |a| if doubt.number == LOST { closure_of(a) } else { a.claimed_at })
 }
 
 /// From when no byte of an attempt can leave any more.
@@ -109,14 +122,16 @@ pub(super) async fn judge(
     conn: &mut PgConnection,
     case: &Case,
     doubt: &Doubt,
-    rules: Rules,
+    rules: &Rules,
     question: Question,
     answer: Answer,
+    distrusted: Option<String>,
 ) -> Result<Judged, StoreError> {
     let intent = &case.intent;
     let namesakes = store::intents::namesakes(conn, &intent.reference, NAMESAKES).await?;
     let suspended = (i64::try_from(namesakes.len()).unwrap_or(i64::MAX) >= NAMESAKES)
-        .then(|| format!("more than {NAMESAKES} intents carry this reference"));
+        .then(|| format!("more than {NAMESAKES} intents carry this reference"))
+        .or(distrusted);
     let known = namesakes
         .into_iter()
         .map(|n| Known {
@@ -134,10 +149,9 @@ pub(super) async fn judge(
         })
         .collect();
     let earlier = case
-        .look_ups
-        .iter()
-        .filter(|(number, told)| *number == doubt.number && told.generation == doubt.generation)
-        .map(|(_, told)| EarlierAnswer { at: told.asked_at, nothing: told.nothing, error: told.error })
+        .look_ups_about(doubt.number)
+        .filter(|told| told.generation == doubt.generation)
+        .map(|told| EarlierAnswer { at: told.asked_at, nothing: told.nothing, error: told.error })
         .collect();
     let attempt = case.attempt(doubt.number);
     let doubtful = Doubtful {
@@ -149,7 +163,7 @@ pub(super) async fn judge(
         account: attempt.and_then(|a| a.ended.as_ref()).and_then(|e| e.report.account.clone()),
     };
     let judged = absence::Case {
-        rules,
+        rules: rules.clone(),
         doubtful,
         question,
         answer,

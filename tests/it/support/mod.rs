@@ -9,5 +9,6 @@ pub mod mail;
 pub mod mail_servers;
 pub mod process;
 pub mod relay;
+pub mod rewinding;
 pub mod scripted;
 pub mod world;

@@ -5,7 +5,7 @@ use settled::domain::{
     evidence::{Attempt, AttemptKind, Statement, Verdict},
     intent::InDoubt,
     outcome::{DoubtKind, Outcome, Proof},
-    state::{Asked, Folded, History, State, fold, holds_after},
+    state::{Asked, Folded, History, Lost, State, fold, holds_after},
 };
 
 /// What a search may do, and which rules it runs under.
@@ -149,6 +149,7 @@ impl Row {
             asked: &asked,
             sightings: &sightings,
             statements: &statements,
+            lost: Lost::Nothing,
             in_doubt: rules.in_doubt,
             needs_approval: rules.approval,
             deadline_passed,
