@@ -313,9 +313,7 @@ fn lost_in_doubt(history: &History<'_>) -> bool {
 fn lost_proven_absent(history: &History<'_>) -> bool {
     match history.lost {
         Lost::Nothing => true,
-        Lost::Attempts { asked_from, .. } => {
-            proven(history, history.asked.get(asked_from..).unwrap_or_default(), LOST)
-        }
+        Lost::Attempts { asked_from, .. } => proven(history, history.asked.get(asked_from..).unwrap_or_default(), LOST),
     }
 }
 

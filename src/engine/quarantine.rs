@@ -23,11 +23,7 @@ use crate::{
         state::State,
     },
     failpoint::failpoint,
-    store::{
-        self,
-        error::StoreError,
-        rewinds::Rewind,
-    },
+    store::{self, error::StoreError, rewinds::Rewind},
     telemetry::metrics::Metrics,
 };
 

@@ -68,10 +68,7 @@ pub async fn look(
 ///
 /// # Errors
 /// When Postgres does.
-pub async fn enter(
-    conn: &mut PgConnection,
-    at: Option<DateTime<Utc>>,
-) -> Result<(Option<Position>, bool), StoreError> {
+pub async fn enter(conn: &mut PgConnection, at: Option<DateTime<Utc>>) -> Result<(Option<Position>, bool), StoreError> {
     let row = sqlx::query!(
         r#"-- rewinds::enter
         select set_config('synchronous_commit', 'on', true) as "durable!",
@@ -88,7 +85,8 @@ pub async fn enter(
     )
     .fetch_one(conn)
     .await?;
-    let position = row.history.map(|history| Position { system: row.system, timeline: row.timeline, lsn: row.lsn, history });
+    let position =
+        row.history.map(|history| Position { system: row.system, timeline: row.timeline, lsn: row.lsn, history });
     Ok((position, row.open))
 }
 

@@ -27,11 +27,7 @@ pub async fn register(conn: &mut PgConnection, id: Uuid, name: &str) -> Result<(
 ///
 /// # Errors
 /// When Postgres does.
-pub async fn beat(
-    conn: &mut PgConnection,
-    id: Uuid,
-    at: Option<DateTime<Utc>>,
-) -> Result<Option<i64>, StoreError> {
+pub async fn beat(conn: &mut PgConnection, id: Uuid, at: Option<DateTime<Utc>>) -> Result<Option<i64>, StoreError> {
     Ok(sqlx::query_scalar!(
         "-- workers::beat
         update settled.workers set heartbeat_at = coalesce($2, clock_timestamp()), beats = beats + 1 where id = $1

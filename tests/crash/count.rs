@@ -128,10 +128,12 @@ async fn story(house: &House, id: uuid::Uuid) -> Vec<String> {
     [vec![format!("--- {id}")], journal, attempts].concat()
 }
 
-/// By key, and by reference where the downstream keeps one.
+/// By key, by reference where the downstream keeps one, or by the reference in the text: a ledger that lost history may find an
+/// effect whose key it has not written down.
 fn explains(row: &Row, effect: &Effect) -> bool {
+    let same = |text: &str| text.eq_ignore_ascii_case(&row.reference);
     let key = row.key.as_deref().is_some_and(|key| effect.key.as_deref().is_some_and(|k| k.eq_ignore_ascii_case(key)));
-    key || effect.reference.eq_ignore_ascii_case(&row.reference)
+    key || same(&effect.reference) || effect.excerpt.split_whitespace().any(same)
 }
 
 impl std::ops::AddAssign for Count {

@@ -1,7 +1,7 @@
 //! The crash points.
 
 /// Every crash point of `engine/`.
-pub const POINTS: [&str; 9] = [
+pub const POINTS: [&str; 10] = [
     "claim-before-commit",
     "claim-after-commit",
     "send-before-result",
@@ -11,4 +11,5 @@ pub const POINTS: [&str; 9] = [
     "reconcile-after-look-up",
     "reconcile-before-commit",
     "decide-before-commit",
+    "quarantine-before-commit",
 ];

@@ -172,7 +172,7 @@ impl Cluster {
         self.port
     }
 
-    /// Line 8 of postmaster.pid says `ready`, or `standby`, once connections are taken.
+    /// Line 8 of postmaster.pid says `ready` once connections are taken.
     fn wait_ready(&mut self) -> Result<(), ClusterError> {
         let began = Instant::now();
         let pid_file = self.directory.join("data/postmaster.pid");
@@ -217,7 +217,7 @@ impl Drop for Cluster {
 }
 
 fn takes_connections(pid_file: &str) -> bool {
-    matches!(pid_file.lines().nth(7).map(str::trim), Some("ready" | "standby"))
+    pid_file.lines().nth(7).map(str::trim) == Some("ready")
 }
 
 /// An empty directory that only the account can read.

@@ -102,7 +102,8 @@ impl Backup {
     /// When it does not start.
     pub fn restore(self) -> Result<Cluster, ClusterError> {
         let data = self.data();
-        let settings = "restore_command = 'false'\nrecovery_target_timeline = 'current'\n";
+        // Nobody may look in before it is whole.
+        let settings = "restore_command = 'false'\nrecovery_target_timeline = 'current'\nhot_standby = off\n";
         append(&data.join("postgresql.auto.conf"), settings)
             .and_then(|()| fs::File::create(data.join("recovery.signal")).map(drop))
             .and_then(|()| self.account.own(&data.join("recovery.signal")))

@@ -23,7 +23,10 @@ pub(super) async fn of(sending: &Sending, doubt: &Doubt) -> Result<Vec<String>, 
         .keyring
         .kids()
         .filter_map(|kid| {
-            sending.keyring.derive(Some(kid), &sending.region, &identity, &intent.effect_scope, Spelling::default()).ok()
+            sending
+                .keyring
+                .derive(Some(kid), &sending.region, &identity, &intent.effect_scope, Spelling::default())
+                .ok()
         })
         .map(|key| key.text)
         .collect();

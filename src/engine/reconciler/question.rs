@@ -37,12 +37,7 @@ pub(super) fn rules(config: &Destination, look_up: &dyn LookUp) -> Option<Rules>
 }
 
 /// The subject first, then the controls that the ledger can offer.
-pub(super) async fn build(
-    pool: &PgPool,
-    doubt: &Doubt,
-    rules: &Rules,
-    key: String,
-) -> Result<Question, StoreError> {
+pub(super) async fn build(pool: &PgPool, doubt: &Doubt, rules: &Rules, key: String) -> Result<Question, StoreError> {
     let intent = &doubt.case.intent;
     let attempt = doubt.case.attempt(doubt.number);
     let started = attempt.map_or(intent.now, |a| a.claimed_at);

@@ -92,7 +92,8 @@ pub(super) async fn start(sending: &Sending, doubt: &Doubt, config: &Destination
     match sending.watch.commit(tx, entered).await {
         Ok(true) => {}
         Ok(false) => {
-            dispatcher::give_back(sending, &served.config.name, vec![claim], "the claim may not be on the standbys").await;
+            dispatcher::give_back(sending, &served.config.name, vec![claim], "the claim may not be on the standbys")
+                .await;
             return Ok(Replay::Started);
         }
         Err(error) => {

@@ -68,15 +68,20 @@ fn arguments() -> Result<Arguments, String> {
 }
 
 async fn play(arguments: &Arguments, totals: &mut Totals) {
-    for scene in &arguments.scenes {
-        match scene.as_str() {
-            "kills" => kills::play(arguments.seed, totals).await,
-            "cuts" => cuts::play(arguments.seed, totals).await,
-            "failover" => rewound::failover(totals).await,
-            "restore" => rewound::restore(totals).await,
-            other => panic!("no such scene: {other}"),
-        }
+    let wanted = |scene: &str| arguments.scenes.iter().any(|name| name == scene);
+    if wanted("kills") {
+        kills::play(arguments.seed, totals).await;
     }
+    if wanted("cuts") {
+        cuts::play(arguments.seed, totals).await;
+    }
+    // Both wait most of the time.
+    let (failover, restore) =
+        tokio::join!(async { if wanted("failover") { rewound::failover().await } else { Totals::default() } }, async {
+            if wanted("restore") { rewound::restore().await } else { Totals::default() }
+        },);
+    *totals += failover;
+    *totals += restore;
 }
 
 /// Ready when whoever started us is gone: nobody would read the account.

@@ -17,7 +17,7 @@ use sqlx::postgres::PgPoolOptions;
 use super::{
     caller::{Caller, Calls},
     cuts::proxied,
-    kills::asked_until_settled,
+    kills::{QUARANTINE, asked_until_settled},
     stage::{Telling, Totals, cluster, database},
 };
 use crate::{
@@ -35,6 +35,9 @@ const AFTER: usize = 45;
 /// Known to the copy and due only when it learns nothing any more: its claim is lost, not its admission.
 const LATER: usize = 12;
 const DUE_IN: Duration = Duration::from_secs(6);
+/// Nothing that began less than this before the last sign of life is sure to be older than the loss: clocks of two hosts may differ
+/// by so much. The elder witnesses must be older.
+const AGED: Duration = Duration::from_secs(70);
 /// How long callers of this business may repeat a call.
 const REPLAY_HORIZON: Duration = Duration::from_secs(30);
 /// The longest lease of the three destinations, and their lag: see `house::hurry` and `demo::configuration`.
@@ -51,7 +54,7 @@ struct Scene {
 }
 
 /// The failover.
-pub async fn failover(totals: &mut Totals) {
+pub async fn failover() -> Totals {
     let telling = Telling::begin("failover");
     let primary = cluster().await;
     let db = database(&primary).await;
@@ -60,11 +63,14 @@ pub async fn failover(totals: &mut Totals) {
     let copied = move || (primary.standby(port).unwrap(), primary);
     let (standby, mut primary) = tokio::task::spawn_blocking(copied).await.unwrap();
     let scene = Scene::build(telling, &primary, db).await;
-    let daemons = [scene.house.serve(&[]), scene.house.serve(&[])];
+    let dies = format!("{QUARANTINE}:1");
+    let dies = [("SETTLED_FAILPOINTS", dies.as_str())];
+    let daemons = [scene.house.serve(&dies), scene.house.serve(&dies)];
     for daemon in &daemons {
         daemon.up().await;
     }
     scene.business(BEFORE).await;
+    scene.grow_old().await;
     scene.later(LATER).await;
     scene.caught_up().await;
 
@@ -91,12 +97,21 @@ pub async fn failover(totals: &mut Totals) {
     scene.proxy.cut(How::Reset);
     latch.release();
     scene.telling.says("the standby is promoted");
-    scene.recover(before_promotion, &daemons, totals).await;
-    drop(daemons);
+    let mut kills = 0;
+    for daemon in &daemons {
+        // Each walks once over what may be lost, until it dies; then somebody else begins anew.
+        daemon.killed().await;
+        kills += 1;
+    }
+    let heirs = [scene.house.serve(&[]), scene.house.serve(&[])];
+    for daemon in &heirs {
+        daemon.up().await;
+    }
+    Totals { kills, cuts: 0, count: scene.recover(before_promotion, &heirs).await }
 }
 
 /// The restore of yesterday's base backup.
-pub async fn restore(totals: &mut Totals) {
+pub async fn restore() -> Totals {
     let telling = Telling::begin("restore");
     let cluster = cluster().await;
     let db = database(&cluster).await;
@@ -104,10 +119,11 @@ pub async fn restore(totals: &mut Totals) {
     let daemon = scene.house.serve(&[]);
     daemon.up().await;
     scene.business(BEFORE).await;
+    scene.grow_old().await;
     scene.later(LATER).await;
     let copied = move || (cluster.back_up(cluster.port(), false).unwrap(), cluster);
     let (backup, cluster) = tokio::task::spawn_blocking(copied).await.unwrap();
-    scene.telling.says("yesterday's backup is made");
+    scene.telling.says("the backup of yesterday is made");
     scene.business(LOST).await;
     let due = format!(
         "select count(*) >= {LATER} from settled.intents where due_at > created_at + interval '1 s' and state = 'sent'"
@@ -124,8 +140,7 @@ pub async fn restore(totals: &mut Totals) {
     for daemon in &daemons {
         daemon.up().await;
     }
-    scene.recover(before_restore, &daemons, totals).await;
-    drop(daemons);
+    Totals { count: scene.recover(before_restore, &daemons).await, ..Totals::default() }
 }
 
 fn address(cluster: &Cluster) -> std::net::SocketAddr {
@@ -178,6 +193,13 @@ impl Scene {
         self.house.until("all of it is sent", PATIENCE, open).await;
     }
 
+    /// Waits until the first sends are old.
+    async fn grow_old(&self) {
+        let old =
+            format!("select min(sent_at) < clock_timestamp() - interval '{} s' from settled.intents", AGED.as_secs());
+        self.house.until("the business is old enough", AGED * 2, &old).await;
+    }
+
     /// Calls that are due later.
     async fn later(&self, many: usize) {
         let mut caller = self.caller();
@@ -195,7 +217,7 @@ impl Scene {
     }
 
     /// After the loss: callers repeat everything, the business goes on, and all of it ends well.
-    async fn recover(&self, lost_at: DateTime<Utc>, daemons: &[Process], totals: &mut Totals) {
+    async fn recover(&self, lost_at: DateTime<Utc>, daemons: &[Process]) -> Count {
         let (calls, house) = (&self.calls, &self.house);
         let there: i64 =
             sqlx::query_scalar("select count(*) from settled.intents").fetch_one(&house.db.pool).await.unwrap();
@@ -210,17 +232,21 @@ impl Scene {
         }
         self.telling.says("every call was made again");
         self.quarantine(lost_at, daemons).await;
-        // The business goes on: its sends are the younger witnesses of what is in doubt.
-        let mut caller = self.caller();
+        // Until now even new calls were asked about first: an earlier call for the same effect may be among what was lost. From
+        // now on they are sent, and are the younger witnesses of what is in doubt.
+        let over = "select bool_and(ask_first_until < clock_timestamp()) from settled.rewinds";
+        house.until("no caller repeats any more", PATIENCE * 2, over).await;
         for _ in 0..AFTER {
             caller.next("R").await;
-            tokio::time::sleep(Duration::from_millis(200)).await;
         }
         asked_until_settled(house, AT_REST).await;
+        let early = "select count(*) = 0 from settled.attempts a, settled.rewinds w
+                      where a.claimed_at between w.noticed_at and w.quiet_until";
+        house.until("nothing was claimed in the quarantine", Duration::ZERO, early).await;
         let count = Count::of_all(house, &calls.accepted()).await;
         self.telling.says(&format!("{count}"));
         count.assert_clean();
-        totals.count += count;
+        count
     }
 
     /// Nothing is claimed, and nothing happens downstream, until lease and lag have gone by since the loss.
@@ -228,6 +254,8 @@ impl Scene {
         let over = lost_at + LEASE + LAG;
         let sql = format!("select clock_timestamp() > '{over}'");
         self.house.until("the quarantine is over", PATIENCE, &sql).await;
+        let noticed = "select count(*) = 1 from settled.rewinds";
+        self.house.until("the loss was noticed, once", PATIENCE, noticed).await;
         let claimed: Vec<(DateTime<Utc>, String)> = sqlx::query_as(
             "select a.claimed_at, i.reference from settled.attempts a join settled.intents i on i.id = a.intent_id
               where a.claimed_at between $1 and $2 order by 1",

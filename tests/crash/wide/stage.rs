@@ -31,6 +31,14 @@ impl Totals {
     }
 }
 
+impl std::ops::AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.kills += other.kills;
+        self.cuts += other.cuts;
+        self.count += other.count;
+    }
+}
+
 /// Says how far a scene is.
 pub struct Telling {
     scene: &'static str,

@@ -123,8 +123,10 @@ async fn two_daemons_write_one_rewind_down_once_and_people_are_told_once() {
     house.forget().await;
     let seen = [house.world.beat().await, other.beat().await, house.world.beat().await, other.beat().await];
     assert_eq!(seen, [Beaten::Rewound { number: 1 }, Beaten::Noted, Beaten::Whole, Beaten::Whole]);
-    let told: Vec<(String, String)> =
-        sqlx::query_as("select subject, reason from settled.escalations").fetch_all(&house.world.db.pool).await.unwrap();
+    let told: Vec<(String, String)> = sqlx::query_as("select subject, reason from settled.escalations")
+        .fetch_all(&house.world.db.pool)
+        .await
+        .unwrap();
     assert_eq!(told, [("instance".to_owned(), "ledger_rewound".to_owned())]);
     let text = house.world.sending.metrics.text().unwrap();
     assert!(text.contains("settled_rewinds_total 1"), "{text}");
@@ -154,10 +156,19 @@ async fn what_was_never_sent_is_sent_once_after_the_quiet_time_and_a_proof() {
     house.rewind().await;
     house.world.ask().await;
     house.world.dispatch().await;
-    assert_eq!((house.world.state(id).await.as_str(), house.sends()), ("unknown", (1, 1)), "lease and lag have not gone by");
+    assert_eq!(
+        (house.world.state(id).await.as_str(), house.sends()),
+        ("unknown", (1, 1)),
+        "lease and lag have not gone by"
+    );
     house.ask_until_known(id).await;
     house.world.dispatch().await;
-    assert_eq!((house.world.state(id).await.as_str(), house.sends()), ("sent", (2, 2)), "{:?}", house.world.verdicts(id).await);
+    assert_eq!(
+        (house.world.state(id).await.as_str(), house.sends()),
+        ("sent", (2, 2)),
+        "{:?}",
+        house.world.verdicts(id).await
+    );
     assert_eq!(house.world.state(elder).await, "sent");
     assert!(house.receiver.effects().duplicates().is_empty());
 }
@@ -267,10 +278,15 @@ async fn where_nobody_can_be_asked_everything_waits_for_a_person_under_one_cause
     house.world.ask().await;
     house.world.dispatch().await;
     for id in ids {
-        assert_eq!((house.world.state(id).await.as_str(), house.world.reasons(id).await), ("unknown", vec!["no_look_up".to_owned()]));
+        assert_eq!(
+            (house.world.state(id).await.as_str(), house.world.reasons(id).await),
+            ("unknown", vec!["no_look_up".to_owned()])
+        );
     }
-    let causes: Vec<String> =
-        sqlx::query_scalar("select distinct cause from settled.escalations").fetch_all(&house.world.db.pool).await.unwrap();
+    let causes: Vec<String> = sqlx::query_scalar("select distinct cause from settled.escalations")
+        .fetch_all(&house.world.db.pool)
+        .await
+        .unwrap();
     assert_eq!((causes, house.sends()), (vec!["ledger_rewound".to_owned()], (0, 0)));
 }
 
@@ -339,7 +355,10 @@ async fn a_copy_in_another_cluster_sends_nothing_until_a_person_says_that_it_may
     house.quarantine().await;
     let id = house.world.enqueue("erp", "INV-1", PAYLOAD).await;
     house.ask(3).await;
-    sqlx::query("update settled.rewinds set ask_first_until = created_at - interval '1 hour' from settled.instance").execute(&house.world.db.pool).await.unwrap();
+    sqlx::query("update settled.rewinds set ask_first_until = created_at - interval '1 hour' from settled.instance")
+        .execute(&house.world.db.pool)
+        .await
+        .unwrap();
     let later = house.world.enqueue("erp", "INV-2", PAYLOAD).await;
     house.world.dispatch().await;
     assert_eq!(house.sends(), (0, 0));

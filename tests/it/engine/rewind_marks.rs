@@ -25,7 +25,10 @@ async fn what_had_ended_without_effect_stays_so_is_marked_and_moves_by_evidence_
     let id = cancelled(&house, "INV-1").await;
     house.remember().await;
     house.rewind().await;
-    assert_eq!((house.world.state(id).await, marks(&house.world, id).await), ("cancelled".into(), Some("history_lost".into())));
+    assert_eq!(
+        (house.world.state(id).await, marks(&house.world, id).await),
+        ("cancelled".into(), Some("history_lost".into()))
+    );
     // It had been sent after all, in the history that is gone, and whoever sent it still has the reply.
     let finished = result(id, "INV-1", 1, Outcome::Sent { provider_id: Some("evt-1".to_owned()) });
     house.world.write(vec![finished]).await;
