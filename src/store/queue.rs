@@ -108,7 +108,7 @@ pub async fn pick(
                and q.due_at <= coalesce($3, statement_timestamp())
                and (q.deadline is null or q.deadline > coalesce($3, statement_timestamp()))
                and i.state = 'pending'
-               -- History was lost since it was asked for, and that is not among its evidence yet.
+               -- History was lost since it came in, and that is not among its evidence yet.
                and not exists (select from settled.rewinds w where w.number > i.rewind and w.ask_first_until > i.created_at)
                and not exists (select from settled.pauses p where p.scope = 'all'
                                 or (p.scope = 'tenant' and p.name = q.tenant)

@@ -93,6 +93,10 @@ impl House {
         let file = directory.path().join("settled.toml");
         let mut settings: toml::Table = std::fs::read_to_string(&file).unwrap().parse().unwrap();
         hurry(&mut settings);
+        // Servers for tests are made to be thrown away.
+        if let Some(toml::Value::Table(database)) = settings.get_mut("database") {
+            database.insert("allow_fsync_off".to_owned(), true.into());
+        }
         change(&mut settings);
         std::fs::write(&file, settings.to_string()).unwrap();
         let started = AtomicI64::new(0);

@@ -51,14 +51,15 @@ async fn a_call_whose_end_is_no_longer_certain_cannot_be_corrected_under_a_new_k
 #[tokio::test]
 async fn the_result_of_a_lost_attempt_is_not_that_of_its_namesake() {
     let mut house = House::new("absent_by_lag = \"resend\"").await;
+    house.receiver.keep_keys(false);
     house.world.enqueue("erp", "INV-1", PAYLOAD).await;
     house.world.dispatch().await;
     house.world.turn(120);
     let id = house.world.enqueue("erp", "INV-2", PAYLOAD).await;
     house.remember().await;
-    let mut lost = house.world.send_only().await;
     // Nothing of it is visible when it is asked about: the declared lag was wrong.
     house.receiver.effects().hold_reference("INV-2");
+    let mut lost = house.world.send_only().await;
     house.rewind().await;
     house.ask_until_known(id).await;
     house.world.dispatch().await;
