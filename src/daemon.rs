@@ -1,13 +1,10 @@
 //! Wires the house: configuration → ledger → channels → loops → servers. Knows everybody; nobody knows it but `main`.
 
-use std::{net::SocketAddr, str::FromStr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use secrecy::{ExposeSecret, SecretSlice};
-use sqlx::{
-    Connection, PgConnection, PgPool,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
+use sqlx::{Connection, PgConnection, PgPool, postgres::PgPoolOptions};
 use tokio::{
     net::TcpListener,
     sync::{Notify, mpsc},
@@ -41,6 +38,7 @@ use crate::{
         destinations::{Publication, Published},
         error::StoreError,
         instance::Belongs,
+        session,
     },
     telemetry::{metrics::Metrics, progress::Progress},
 };
@@ -67,25 +65,6 @@ pub struct Daemon {
     sends: TaskTracker,
     drain: Duration,
     worker: Uuid,
-}
-
-/// Connection options for the daemon's pool: plans that keep using the indexes whatever the size of the backlog, and the
-/// isolation that the moves are made for (lock a row, then read its evidence), whatever the default of the database is.
-///
-/// # Errors
-/// When the URL cannot be read.
-pub fn connect_options(url: &str) -> anyhow::Result<PgConnectOptions> {
-    let options = PgConnectOptions::from_str(url).context("database.url")?;
-    Ok(options.application_name("settled").options([
-        ("plan_cache_mode", "force_generic_plan"),
-        // A plan made while a table was empty stays for the life of the session: it must not read the table as a whole.
-        ("enable_seqscan", "off"),
-        ("jit", "off"),
-        ("default_transaction_isolation", "read committed"),
-        // A row that somebody holds must not stop a loop; the transaction of a machine that is gone must not hold one.
-        ("lock_timeout", "5s"),
-        ("idle_in_transaction_session_timeout", "60s"),
-    ]))
 }
 
 /// Runs until the shutdown is over. `migrate` brings the database to this version first.
@@ -122,13 +101,14 @@ pub async fn start(
         conn.close().await?;
     }
     let url = settings.database.url().context("database.url")?;
+    let options = session::options(url.expose_secret(), settings.database.pooler).context("database.url")?;
+    session::check(&options, settings.database.pooler).await.context("connect to the database")?;
+    let retirement = session::Retirement::default();
     let pool = PgPoolOptions::new()
         .max_connections(settings.database.max_connections)
         .min_connections(settings.database.min_connections)
-        .acquire_timeout(settings.database.acquire_timeout)
-        .connect_with(connect_options(url.expose_secret())?)
-        .await
-        .context("connect to the database")?;
+        .acquire_timeout(settings.database.acquire_timeout);
+    let pool = retirement.over(pool).connect_with(options).await.context("connect to the database")?;
     let mut conn = pool.acquire().await?;
     own(&mut conn, &settings).await?;
     let fleet = Arc::new(fleet(&mut conn, &settings).await?);
@@ -139,7 +119,7 @@ pub async fn start(
     // The first heartbeat registers this process and compares the database with what the ledger has written down.
     beat(&watch, &pool).await?;
     let listener = starting.listener().await;
-    let house = House { settings, pool, fleet, clock, keyring, worker, metrics, watch, shutdown };
+    let house = House { settings, pool, retirement, fleet, clock, keyring, worker, metrics, watch, shutdown };
     house.open(listener)
 }
 
@@ -147,6 +127,7 @@ pub async fn start(
 struct House {
     settings: Settings,
     pool: PgPool,
+    retirement: session::Retirement,
     fleet: Arc<Fleet>,
     clock: Arc<dyn Clock>,
     keyring: Arc<Keyring>,
@@ -200,8 +181,12 @@ impl House {
                 tracing::error!(%error, "the API ended");
             }
         });
-        let heartbeat =
-            tokio::spawn(heartbeat(self.pool.clone(), Arc::clone(&self.watch), self.settings.dispatcher.heartbeat));
+        let heartbeat = tokio::spawn(heartbeat(
+            self.pool.clone(),
+            self.retirement.clone(),
+            Arc::clone(&self.watch),
+            self.settings.dispatcher.heartbeat,
+        ));
         tracing::info!(%address, worker = %self.worker, destinations = self.settings.destinations.len(), "settled is up");
         Ok(Daemon {
             address,
@@ -432,7 +417,7 @@ pub fn build(config: &Destination) -> anyhow::Result<Served> {
     Ok(Served::new(config.clone(), channels::registry::generation(config), channel, look_up))
 }
 
-async fn heartbeat(pool: PgPool, watch: Arc<Watch>, every: Duration) {
+async fn heartbeat(pool: PgPool, retirement: session::Retirement, watch: Arc<Watch>, every: Duration) {
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -441,6 +426,10 @@ async fn heartbeat(pool: PgPool, watch: Arc<Watch>, every: Duration) {
             () = watch.alarmed() => {}
         }
         if let Err(error) = beat(&watch, &pool).await {
+            if error.is_read_only() {
+                // After a failover, sessions to the server that was demoted would stay for ever.
+                retirement.all();
+            }
             tracing::warn!(%error, "no heartbeat; other daemons will hold this one for dead");
         }
     }

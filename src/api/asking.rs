@@ -108,7 +108,11 @@ async fn ask(
     let key = caller_key(headers)?;
     let bytes = body::read(headers, body).await?;
     let request = body::parse::<Asked<'_>>(&bytes)?.request(producer, key.clone())?;
-    let receipt = admission::admit(&state.pool, &request).await?;
+    let answer = admission::admit(&state.pool, &request).await;
+    if let Some(mode) = admission::met(&answer) {
+        state.metrics.failure_mode(mode);
+    }
+    let receipt = answer?;
     if receipt.verdict == Verdict::Accepted {
         state.metrics.moved(&receipt.state, "producer");
         state.wake.notify_waiters();

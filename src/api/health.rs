@@ -37,25 +37,30 @@ pub(super) async fn live(State(state): State<AppState>) -> Response {
     (status, Json(json!({ "alive": !stuck, "loops": loops }))).into_response()
 }
 
-/// Whether calls can be served: the ledger answers a query to this role, and nothing is stopping.
+/// Whether calls can be served: the ledger answers a query to this role and takes writes, and nothing is stopping.
 pub(super) async fn ready(State(state): State<AppState>) -> Response {
     let stopping = state.shutdown.is_stopping();
     let ledger = async {
         let mut conn = state.pool.acquire().await?;
-        listing::ping(&mut conn).await?;
-        rewinds::open(&mut conn).await
+        let writable = listing::ping(&mut conn).await?;
+        Ok::<_, StoreError>((writable, rewinds::open(&mut conn).await?))
     }
     .await;
-    if let Err(error) = &ledger {
-        tracing::warn!(%error, "not ready: the ledger does not answer");
-    }
-    let ready = ledger.is_ok() && !stopping;
+    let (writable, told) = match &ledger {
+        Ok((true, _)) => (true, "ok"),
+        Ok((false, _)) => (false, "only reads"),
+        Err(error) => {
+            tracing::warn!(%error, "not ready: the ledger does not answer");
+            (false, "does not answer")
+        }
+    };
+    let ready = writable && !stopping;
     let body = json!({
         "ready": ready,
-        "ledger": if ledger.is_ok() { "ok" } else { "does not answer" },
+        "ledger": told,
         "stopping": stopping,
         // Calls are served meanwhile: what they ask for is asked about first.
-        "quarantine": ledger.as_ref().ok().and_then(|open| open.last()).map(quarantine),
+        "quarantine": ledger.as_ref().ok().and_then(|(_, open)| open.last()).map(quarantine),
         "dedupe_window_hours": hours(state.windows.keys),
     });
     (if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, Json(body)).into_response()

@@ -30,7 +30,8 @@ async fn show(context: &Context) -> Result<Exit, Failure> {
         rows.push(json!({ "rewind": rewind, "in_doubt": in_doubt }));
     }
     let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let heads = ["REWIND", "NOTICED", "WHY", "NOTHING CLAIMED BEFORE", "ASKED FIRST UNTIL", "IN DOUBT", "WAITS FOR A PERSON"];
+    let heads =
+        ["REWIND", "NOTICED", "WHY", "NOTHING CLAIMED BEFORE", "ASKED FIRST UNTIL", "IN DOUBT", "WAITS FOR A PERSON"];
     context.out.rows(&rows, &heads, |row| {
         let rewind = &row["rewind"];
         let waits = rewind["needs_person"] == true && rewind["lifted_at"].is_null();

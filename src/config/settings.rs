@@ -81,6 +81,20 @@ pub struct Database {
     /// How long a loop or call waits for a free one.
     #[serde(default = "five_seconds", with = "humantime_serde")]
     pub acquire_timeout: Duration,
+    /// What stands between the daemon and Postgres.
+    #[serde(default)]
+    pub pooler: Pooler,
+}
+
+/// A pooler in front of Postgres.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooler {
+    /// None, or one in session mode.
+    #[default]
+    None,
+    /// PgBouncer 1.21 or newer in transaction mode, with `max_prepared_statements` above 0.
+    Transaction,
 }
 
 impl Database {

@@ -5,6 +5,7 @@
 pub mod absence;
 pub mod backoff;
 pub mod evidence;
+pub mod failure_mode;
 pub mod gate;
 pub mod intent;
 pub mod key;

@@ -6,7 +6,10 @@
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use crate::store::requests::{self, EnqueueError, NewRequest, Receipt};
+use crate::{
+    domain::failure_mode::FailureMode,
+    store::requests::{self, ConflictKind, EnqueueError, NewRequest, Receipt, Verdict},
+};
 
 /// 40001 and 40P01 of our own one-statement transaction pass after a few rounds.
 const ROUNDS: u32 = 5;
@@ -24,6 +27,21 @@ pub async fn admit(pool: &PgPool, request: &NewRequest) -> Result<Receipt, Enque
         }
     }
     answer
+}
+
+/// The failure mode that an answer has contained: a second decision, or a step that came back as something else.
+pub fn met(answer: &Result<Receipt, EnqueueError>) -> Option<FailureMode> {
+    match answer {
+        Ok(receipt) => match receipt.verdict {
+            Verdict::Accepted | Verdict::Replayed => None,
+            Verdict::AlreadyRequested => Some(FailureMode::ModelRedecided),
+        },
+        Err(EnqueueError::Conflict { conflict, .. }) => Some(match conflict.kind {
+            ConflictKind::Identity | ConflictKind::CallerKey => FailureMode::StepRetargeted,
+            ConflictKind::Effect => FailureMode::ModelRedecided,
+        }),
+        Err(_) => None,
+    }
 }
 
 async fn ask(pool: &PgPool, request: &NewRequest) -> Result<Receipt, EnqueueError> {

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::{
     fleet::{Fleet, Served},
     folding::{Case, Cause, Moved, after, settle},
+    recognised,
     results::Finished,
     runner::{Progress, Step},
     self_stop::{Allowance, Passed, SelfStop},
@@ -20,6 +21,7 @@ use crate::{
     clock::Clock,
     domain::{
         absence,
+        failure_mode::FailureMode,
         gate::Gate,
         intent::Outgoing,
         key::{Keyring, Spelling},
@@ -273,7 +275,14 @@ impl Dispatcher {
     ) -> Option<Claim> {
         let s = &self.sending;
         let (key, kid) = match (pick.key, pick.kid) {
-            (Some(key), Some(kid)) => (key, kid),
+            (Some(key), Some(kid)) => {
+                if recognised::key_regenerated(&s.keyring, &s.region, &pick.identity, &pick.effect_scope, (&key, &kid))
+                {
+                    tracing::warn!(intent.id = %pick.id, kid, "today's secrets give another key; the pinned one is used");
+                    s.metrics.failure_mode(FailureMode::KeyRegenerated);
+                }
+                (key, kid)
+            }
             (None, _) | (_, None) => {
                 match s.keyring.derive(None, &s.region, &pick.identity, &pick.effect_scope, Spelling::default()) {
                     Ok(key) => (key.text, key.kid),

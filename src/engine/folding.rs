@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{fleet::Policy, placement};
+use super::{fleet::Policy, placement, recognised};
 use crate::{
     domain::{
         evidence::{Attempt, AttemptKind, Statement, Verdict},
+        failure_mode::FailureMode,
         outcome::{DoubtKind, Ended, Outcome},
         rewind::{LOST, LostAttempts},
         state::{self, Asked, Folded, History, Lost, State},
@@ -327,6 +328,8 @@ pub struct Moved {
     pub from: State,
     /// After.
     pub folded: Folded,
+    /// Failure modes that it met and contained.
+    pub met: Vec<FailureMode>,
 }
 
 impl Moved {
@@ -334,6 +337,9 @@ impl Moved {
     pub fn count(&self, metrics: &Metrics, by: &str) {
         if self.from != self.folded.state {
             metrics.moved(self.folded.state.as_str(), by);
+        }
+        for mode in &self.met {
+            metrics.failure_mode(*mode);
         }
     }
 }
@@ -380,7 +386,8 @@ pub async fn settle(
     }
     placement::queue(conn, case, &folded, policy, cause).await?;
     placement::escalate(conn, case, &folded, policy, cause).await?;
-    Ok(Moved { from, folded })
+    let met = recognised::met(case, &folded, &marks, cause);
+    Ok(Moved { from, folded, met })
 }
 
 /// The column after the move. An effect that was seen is written whoever holds it by now.

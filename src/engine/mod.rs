@@ -23,6 +23,7 @@ mod orphans;
 mod placement;
 pub mod quarantine;
 pub mod reaper;
+mod recognised;
 pub mod reconciler;
 pub mod resolution;
 pub mod results;

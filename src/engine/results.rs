@@ -21,6 +21,7 @@ use crate::{
     domain::{
         backoff,
         evidence::AttemptKind,
+        failure_mode::FailureMode,
         outcome::{Ended, Outcome, Proof, Report},
         reason::Reason,
         state::State,
@@ -371,7 +372,10 @@ pub async fn record(
         cause.ask_at = Some(not_before);
     }
     cause.detail = finished.ended.report.cause.clone();
-    let moved = settle(conn, &case, policy, &cause).await?;
+    let mut moved = settle(conn, &case, policy, &cause).await?;
+    if !closed {
+        moved.met.push(FailureMode::StaleWorker);
+    }
     Ok(Some(moved))
 }
 

@@ -327,18 +327,17 @@ pub async fn health(conn: &mut PgConnection) -> Result<Health, StoreError> {
     })
 }
 
-/// Answers at all; for readiness.
+/// Answers at all, and whether it can be written to; for readiness.
 ///
 /// # Errors
 /// When Postgres does.
-pub async fn ping(conn: &mut PgConnection) -> Result<(), StoreError> {
-    sqlx::query_scalar!(
+pub async fn ping(conn: &mut PgConnection) -> Result<bool, StoreError> {
+    Ok(sqlx::query_scalar!(
         r#"-- listing::ping
-        select count(*) as "count!" from settled.destinations"#
+        select current_setting('transaction_read_only') = 'off' as "writable!" from (select count(*) from settled.destinations) d"#
     )
     .fetch_one(conn)
-    .await?;
-    Ok(())
+    .await?)
 }
 
 /// Whether the session belongs to the owner of the ledger. Asked of the catalogue, since a producer may not call

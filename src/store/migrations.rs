@@ -1,6 +1,7 @@
-//! Brings a database to this version. Forward only; several processes at once wait for each other by an advisory lock.
+//! Brings a database to this version. Forward only; several processes at once wait for each other by an advisory lock
+//! that ends with its transaction.
 
-use sqlx::PgConnection;
+use sqlx::{Connection, PgConnection};
 
 use super::MIGRATOR;
 
@@ -18,8 +19,8 @@ pub enum MigrateError {
     Migrate(#[from] sqlx::migrate::MigrateError),
 }
 
-/// Applies what is missing and returns the version the database is at. The connection must be direct (no pooler in
-/// transaction mode), of the owner.
+/// Applies what is missing and returns the version the database is at. The connection must be of the
+/// owner.
 ///
 /// # Errors
 /// When the encoding is not UTF8, a migration fails, or the database is newer.
@@ -33,7 +34,14 @@ pub async fn run(conn: &mut PgConnection) -> Result<i64, MigrateError> {
     if encoding != "UTF8" {
         return Err(MigrateError::Encoding(encoding));
     }
-    MIGRATOR.run(conn).await?;
+    // One transaction for all of it, and a lock that ends with it: through a pooler a lock of the session would stay behind.
+    let mut tx = conn.begin().await?;
+    sqlx::query!("-- migrations::lock\nselect pg_advisory_xact_lock(hashtext('settled'), hashtext('migrate'))")
+        .execute(&mut *tx)
+        .await?;
+    let mut migrator = sqlx::migrate!();
+    migrator.set_locking(false).run(&mut *tx).await?;
+    tx.commit().await?;
     Ok(expected())
 }
 

@@ -17,6 +17,7 @@ pub mod producers;
 pub mod queue;
 pub mod requests;
 pub mod rewinds;
+pub mod session;
 pub mod sightings;
 pub mod story;
 pub mod tokens;

@@ -14,6 +14,8 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
+use crate::domain::failure_mode::FailureMode;
+
 /// The name, the help text and the labels of every metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metric {
@@ -53,12 +55,12 @@ pub enum Metric {
     HttpAnswers,
     /// Calls that were not let in.
     AuthFailures,
-    /// Rewinds of the database.
-    Rewinds,
     /// Quarantines.
     Quarantine,
     /// Steps of the database clock.
     ClockSteps,
+    /// Failure modes that were met and contained.
+    FailureModes,
     /// This build.
     BuildInfo,
 }
@@ -84,9 +86,9 @@ impl Metric {
         Self::LoopTick,
         Self::HttpAnswers,
         Self::AuthFailures,
-        Self::Rewinds,
         Self::Quarantine,
         Self::ClockSteps,
+        Self::FailureModes,
         Self::BuildInfo,
     ];
 
@@ -111,9 +113,9 @@ impl Metric {
             Self::LoopTick => "settled_loop_last_tick_timestamp",
             Self::HttpAnswers => "settled_http_answers",
             Self::AuthFailures => "settled_auth_failures",
-            Self::Rewinds => "settled_rewinds",
             Self::Quarantine => "settled_quarantine",
             Self::ClockSteps => "settled_clock_steps",
+            Self::FailureModes => "settled_failure_modes",
             Self::BuildInfo => "settled_build",
         }
     }
@@ -139,9 +141,9 @@ impl Metric {
             Self::LoopTick => "When a loop made its last step",
             Self::HttpAnswers => "Answers of the API, by route and status",
             Self::AuthFailures => "Calls that were not let in, by reason",
-            Self::Rewinds => "Times that this process noticed that the database had lost history",
             Self::Quarantine => "1 while a rewind of the database is not settled",
             Self::ClockSteps => "Steps of the database clock against that of this process",
+            Self::FailureModes => "Failure modes that were met and contained, by name",
             Self::BuildInfo => "This build",
         }
     }
@@ -170,9 +172,9 @@ pub struct Metrics {
     loop_tick: Family<Labels<1>, Gauge<f64, AtomicU64>>,
     http_answers: Family<Labels<2>, Counter>,
     auth_failures: Family<Labels<1>, Counter>,
-    rewinds: Counter,
     quarantine: Gauge,
     clock_steps: Counter,
+    failure_modes: Family<Labels<1>, Counter>,
 }
 
 impl Metrics {
@@ -198,9 +200,9 @@ impl Metrics {
             loop_tick: Family::default(),
             http_answers: Family::default(),
             auth_failures: Family::default(),
-            rewinds: Counter::default(),
             quarantine: Gauge::default(),
             clock_steps: Counter::default(),
+            failure_modes: Family::default(),
         };
         let registry = &mut this.registry;
         add(registry, Metric::Attempts, &this.attempts);
@@ -221,9 +223,13 @@ impl Metrics {
         add(registry, Metric::LoopTick, &this.loop_tick);
         add(registry, Metric::HttpAnswers, &this.http_answers);
         add(registry, Metric::AuthFailures, &this.auth_failures);
-        add(registry, Metric::Rewinds, &this.rewinds);
         add(registry, Metric::Quarantine, &this.quarantine);
         add(registry, Metric::ClockSteps, &this.clock_steps);
+        add(registry, Metric::FailureModes, &this.failure_modes);
+        // All of them from the start: an alert on a missing series never fires.
+        for mode in FailureMode::ALL {
+            let _there = this.failure_modes.get_or_create(&[("mode", mode.as_str().to_owned())]);
+        }
         registry.register(
             Metric::BuildInfo.name(),
             Metric::BuildInfo.help(),
@@ -317,11 +323,6 @@ impl Metrics {
         self.parked.get_or_create(&[("destination", destination.to_owned())]).set(i64::from(parked));
     }
 
-    /// The database was found to have lost history.
-    pub fn rewound(&self) {
-        self.rewinds.inc();
-    }
-
     /// Sets whether a quarantine is on.
     pub fn quarantine(&self, on: bool) {
         self.quarantine.set(i64::from(on));
@@ -340,6 +341,11 @@ impl Metrics {
     /// The API answered.
     pub fn http_answer(&self, route: &str, status: u16) {
         self.http_answers.get_or_create(&[("route", route.to_owned()), ("status", status.to_string())]).inc();
+    }
+
+    /// A failure mode was met and contained.
+    pub fn failure_mode(&self, mode: FailureMode) {
+        self.failure_modes.get_or_create(&[("mode", mode.as_str().to_owned())]).inc();
     }
 
     /// A call was not let in.

@@ -21,7 +21,10 @@ use super::folding::after;
 use crate::{
     clock::Clock,
     config::destination::Destination,
-    domain::rewind::{Memory, Position, Standing},
+    domain::{
+        failure_mode::FailureMode,
+        rewind::{Memory, Position, Standing},
+    },
     store::{
         self,
         error::StoreError,
@@ -248,7 +251,7 @@ impl Watch {
             Standing::Whole => return,
         };
         if let Beaten::Rewound { .. } = beaten {
-            self.metrics.rewound();
+            self.metrics.failure_mode(FailureMode::LedgerRewound);
         }
         tracing::error!(why, "the database lost history: nothing is sent until what may be lost has been asked about");
     }

@@ -49,7 +49,8 @@ async fn filled() -> (Database, PgPool) {
     .execute(&db.pool)
     .await
     .unwrap();
-    let pool = PgPool::connect_with(settled::daemon::connect_options(&db.url).unwrap()).await.unwrap();
+    let pool =
+        PgPool::connect_with(settled::store::session::options(&db.url, Default::default()).unwrap()).await.unwrap();
     (db, pool)
 }
 

@@ -99,7 +99,7 @@ async fn a_row_that_somebody_holds_keeps_the_reaper_from_nothing_else() {
         .execute(&mut *gone)
         .await
         .unwrap();
-    let options = settled::daemon::connect_options(&world.db.url).unwrap();
+    let options = settled::store::session::options(&world.db.url, Default::default()).unwrap();
     world.reaper.pool = sqlx::PgPool::connect_with(options).await.unwrap();
     let step = tokio::time::timeout(std::time::Duration::from_secs(20), world.reaper.step()).await;
     assert!(step.is_ok(), "the reaper waits for ever");

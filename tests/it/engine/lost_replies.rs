@@ -95,7 +95,10 @@ async fn a_claim_that_stands_although_its_reply_was_lost_is_given_back_and_sent_
     world.dispatcher.step().await.unwrap_err();
     assert_eq!(world.state(id).await, "in_flight", "the claim stands");
     world.finish().await;
-    assert_eq!((world.state(id).await.as_str(), attempts(&world, id).await), ("pending", vec![Some("not_sent".to_owned())]));
+    assert_eq!(
+        (world.state(id).await.as_str(), attempts(&world, id).await),
+        ("pending", vec![Some("not_sent".to_owned())])
+    );
     assert_eq!(receiver.effects().all().len(), 0);
     world.dispatch().await;
     assert_eq!((world.state(id).await.as_str(), receiver.effects().all().len()), ("sent", 1));
@@ -111,11 +114,12 @@ async fn a_claim_that_did_not_commit_is_left_alone() {
     as_usual(&world).await;
     world.finish().await;
     assert_eq!((world.state(id).await.as_str(), attempts(&world, id).await), ("pending", vec![]));
-    let told: i64 = sqlx::query_scalar("select count(*) from settled.journal where intent_id = $1 and kind = 'evidence'")
-        .bind(id)
-        .fetch_one(&world.db.pool)
-        .await
-        .unwrap();
+    let told: i64 =
+        sqlx::query_scalar("select count(*) from settled.journal where intent_id = $1 and kind = 'evidence'")
+            .bind(id)
+            .fetch_one(&world.db.pool)
+            .await
+            .unwrap();
     assert_eq!(told, 0, "nothing was tried, so there is no evidence");
     world.dispatch().await;
     assert_eq!((world.state(id).await.as_str(), receiver.effects().all().len()), ("sent", 1));
@@ -131,7 +135,10 @@ async fn a_claim_whose_commit_warned_is_not_sent() {
     let id = world.enqueue("erp", "INV-1", PAYLOAD).await;
     at_commit(&world, "warning").await;
     world.dispatch().await;
-    assert_eq!((world.state(id).await.as_str(), attempts(&world, id).await), ("pending", vec![Some("not_sent".to_owned())]));
+    assert_eq!(
+        (world.state(id).await.as_str(), attempts(&world, id).await),
+        ("pending", vec![Some("not_sent".to_owned())])
+    );
     assert_eq!(receiver.effects().all().len(), 0);
     as_usual(&world).await;
     world.dispatch().await;

@@ -129,7 +129,7 @@ async fn two_daemons_write_one_rewind_down_once_and_people_are_told_once() {
         .unwrap();
     assert_eq!(told, [("instance".to_owned(), "ledger_rewound".to_owned())]);
     let text = house.world.sending.metrics.text().unwrap();
-    assert!(text.contains("settled_rewinds_total 1"), "{text}");
+    assert!(text.contains("settled_failure_modes_total{mode=\"ledger_rewound\"} 1"), "{text}");
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ pub mod imap_script;
 pub mod ledger;
 pub mod mail;
 pub mod mail_servers;
+pub mod pgbouncer;
 pub mod process;
 pub mod relay;
 pub mod rewinding;

@@ -5,6 +5,8 @@ mod cli;
 mod config;
 mod http;
 mod http_support;
+mod pooler;
+mod read_only;
 mod reading;
 mod starting;
 mod tokens;

@@ -22,7 +22,7 @@ async fn get(address: SocketAddr, path: &str) -> Option<(u16, String)> {
 }
 
 /// Asks until the answer fits.
-async fn until(address: SocketAddr, path: &str, fits: impl Fn(u16, &str) -> bool) -> String {
+pub(super) async fn until(address: SocketAddr, path: &str, fits: impl Fn(u16, &str) -> bool) -> String {
     let asking = async {
         loop {
             if let Some((status, text)) = get(address, path).await
@@ -80,7 +80,7 @@ async fn the_daemon_keeps_to_its_isolation_whatever_the_database_defaults_to() {
     .execute(&db.pool)
     .await
     .unwrap();
-    let options = settled::daemon::connect_options(&db.url).unwrap();
+    let options = settled::store::session::options(&db.url, Default::default()).unwrap();
     let mut conn = <sqlx::PgConnection as sqlx::Connection>::connect_with(&options).await.unwrap();
     let isolation: String = sqlx::query_scalar("show transaction_isolation").fetch_one(&mut conn).await.unwrap();
     assert_eq!(isolation, "read committed");
