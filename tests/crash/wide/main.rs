@@ -44,21 +44,26 @@ const SCENES: [&str; 4] = ["kills", "cuts", "failover", "restore"];
 /// What the command line asks for.
 struct Arguments {
     seed: u64,
+    percent: usize,
     scenes: Vec<String>,
 }
 
-/// `--seed N` repeats a run; names of scenes run only those.
+/// `--seed N` repeats a run, `--percent N` kills less, names of scenes run only those.
 fn arguments() -> Result<Arguments, String> {
     let mut given = std::env::args().skip(1);
-    let mut arguments = Arguments { seed: rand::random_range(0..1_000_000), scenes: Vec::new() };
+    let mut arguments = Arguments { seed: rand::random_range(0..1_000_000), percent: 100, scenes: Vec::new() };
     while let Some(word) = given.next() {
         match word.as_str() {
             "--seed" => {
                 let number = given.next().and_then(|text| text.parse().ok());
                 arguments.seed = number.ok_or("--seed needs a number")?;
             }
+            "--percent" => {
+                let number = given.next().and_then(|text| text.parse().ok()).filter(|n| (1..=100).contains(n));
+                arguments.percent = number.ok_or("--percent needs a number up to 100")?;
+            }
             scene if SCENES.contains(&scene) => arguments.scenes.push(scene.to_owned()),
-            other => return Err(format!("{other} is neither --seed nor one of {SCENES:?}")),
+            other => return Err(format!("{other} is neither --seed nor --percent nor one of {SCENES:?}")),
         }
     }
     if arguments.scenes.is_empty() {
@@ -70,7 +75,7 @@ fn arguments() -> Result<Arguments, String> {
 async fn play(arguments: &Arguments, totals: &mut Totals) {
     let wanted = |scene: &str| arguments.scenes.iter().any(|name| name == scene);
     if wanted("kills") {
-        kills::play(arguments.seed, totals).await;
+        kills::play(arguments.seed, arguments.percent, totals).await;
     }
     if wanted("cuts") {
         cuts::play(arguments.seed, totals).await;
