@@ -451,6 +451,23 @@ pub async fn free_questions(
     .rows_affected())
 }
 
+/// Frees questions that are leased to this worker without its knowing: the answer to its claim was lost.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn free_unknown_questions(conn: &mut PgConnection, known: &[Uuid], worker: Uuid) -> Result<u64, StoreError> {
+    Ok(sqlx::query!(
+        "-- queue::free_unknown_questions
+        update settled.queue set leased_until = null, token = null
+         where kind = 'ask' and token = $2 and not intent_id = any($1)",
+        known,
+        worker,
+    )
+    .execute(conn)
+    .await?
+    .rows_affected())
+}
+
 /// A person waits for the next question about an intent. The caller has just put it.
 ///
 /// # Errors

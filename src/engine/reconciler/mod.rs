@@ -56,6 +56,8 @@ const AGAIN_AFTER: Duration = Duration::from_secs(2);
 pub struct Reconciler {
     asker: Arc<Asker>,
     under_way: UnderWay,
+    /// The answer to a claim was lost: questions may be leased to us that we do not know of.
+    claim_lost: bool,
 }
 
 /// Puts questions and writes what they prove.
@@ -84,7 +86,7 @@ impl Doubt {
 impl Reconciler {
     /// A reconciler; it sends replays through the same parts as the dispatcher.
     pub fn new(sending: Sending) -> Self {
-        Self { asker: Arc::new(Asker { sending }), under_way: UnderWay::default() }
+        Self { asker: Arc::new(Asker { sending }), under_way: UnderWay::default(), claim_lost: false }
     }
 
     /// Waits until no question is under way any more.
@@ -119,7 +121,7 @@ impl Reconciler {
         }
         let size = usize::try_from(chunk).unwrap_or(1);
         let calls = allowed.spend(&mut tx, name, left.len().div_ceil(size)).await?;
-        tx.commit().await?;
+        tx.commit().await.inspect_err(|_| self.claim_lost = true)?;
         metrics.asking(name, calls, allowed.suspended);
         let mut begun = Vec::new();
         for intents in left.chunks(size) {
@@ -287,7 +289,8 @@ impl Asker {
             let mut parts = Vec::new();
             for doubt in &group {
                 let first = subjects.len();
-                subjects.extend(keys::of(&self.sending, doubt).await?.into_iter().map(|key| question::subject(doubt, key)));
+                subjects
+                    .extend(keys::of(&self.sending, doubt).await?.into_iter().map(|key| question::subject(doubt, key)));
                 parts.push(first..subjects.len());
             }
             let (sending, charged) = (&self.sending, std::mem::take(charged));
@@ -405,6 +408,10 @@ impl Step for Reconciler {
         {
             self.under_way.unconcluded(left);
             return Err(error);
+        }
+        if self.claim_lost {
+            store::queue::free_unknown_questions(&mut conn, &self.under_way.known(), worker).await?;
+            self.claim_lost = false;
         }
         let names = store::generations::with_questions_due(&mut conn, at).await?;
         drop(conn);

@@ -83,10 +83,12 @@ async fn a_result_for_an_intent_that_is_gone_is_kept_and_people_are_told() {
         .await
         .unwrap();
     assert_eq!(kept, ("accepted".to_owned(), "dispatcher".to_owned()));
-    let named: Option<Uuid> = sqlx::query_scalar("select (detail ->> 'intent')::uuid from settled.escalations where reason = 'orphan_sighting'")
-        .fetch_one(&house.world.db.pool)
-        .await
-        .unwrap();
+    let named: Option<Uuid> = sqlx::query_scalar(
+        "select (detail ->> 'intent')::uuid from settled.escalations where reason = 'orphan_sighting'",
+    )
+    .fetch_one(&house.world.db.pool)
+    .await
+    .unwrap();
     assert_eq!(named, Some(id));
     let told: Vec<(String, String)> = sqlx::query_as(
         "select subject, destination from settled.escalations where reason = 'orphan_sighting' and closed_at is null",
