@@ -199,5 +199,13 @@ pub(super) async fn drain(
     });
     let per_second = f64::from(mails) / span.max(0.001);
     let lost = (mails as usize).saturating_sub(distinct);
-    Ok(Mails { connections, mails, per_second, lettre_per_second: lettre, to_lettre: per_second / lettre, doubled, lost })
+    Ok(Mails {
+        connections,
+        mails,
+        per_second,
+        lettre_per_second: lettre,
+        to_lettre: per_second / lettre,
+        doubled,
+        lost,
+    })
 }

@@ -176,9 +176,8 @@ async fn latency(
     bar.says("latency");
     sink.forget();
     let running = bench.ready().await?;
-    let cpu = |running: &daemon::Running| {
-        anyhow::Ok(running.usage()?.cpu_seconds + Usage::of_postgres(cluster)?.cpu_seconds)
-    };
+    let cpu =
+        |running: &daemon::Running| anyhow::Ok(running.usage()?.cpu_seconds + Usage::of_postgres(cluster)?.cpu_seconds);
     let lasting = arguments.lasting() * 2;
     // The caches of a new session are filled by what comes first.
     tokio::time::sleep(lasting / 4).await;
@@ -191,8 +190,7 @@ async fn latency(
     for (by, ways) in [("sql", load::By::Sql(bench.pool.clone())), ("http", load::By::Http(callers))] {
         sink.forget();
         let before = cpu(&running)?;
-        let (times, wanted) =
-            load::latency(&ways, &Plan::hook(ORDINARY), sink, arguments.rate, seconds).await?;
+        let (times, wanted) = load::latency(&ways, &Plan::hook(ORDINARY), sink, arguments.rate, seconds).await?;
         let used = cpu(&running)? - before;
         all.push(Latency {
             by,

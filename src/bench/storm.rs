@@ -45,12 +45,7 @@ pub struct Storm {
     pub seconds: f64,
 }
 
-pub(super) async fn run(
-    cluster: &Cluster,
-    sink: &Sink,
-    arguments: &Arguments,
-    bar: &Bar,
-) -> anyhow::Result<Storm> {
+pub(super) async fn run(cluster: &Cluster, sink: &Sink, arguments: &Arguments, bar: &Bar) -> anyhow::Result<Storm> {
     let effects = (arguments.intents / REPEATERS).max(1);
     let bench = Bench::build(cluster, Plan::faulty(sink, ORDINARY, arguments.intents)).await?;
     store::bench::tune(&bench.pool).await?;

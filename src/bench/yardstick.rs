@@ -33,12 +33,7 @@ pub(super) fn fdatasync(directory: &Path, lasting: Duration) -> anyhow::Result<f
 }
 
 /// POSTs of 500 bytes a second by a bare loop.
-pub(super) async fn posts(
-    address: SocketAddr,
-    concurrency: u32,
-    keep: bool,
-    lasting: Duration,
-) -> anyhow::Result<f64> {
+pub(super) async fn posts(address: SocketAddr, concurrency: u32, keep: bool, lasting: Duration) -> anyhow::Result<f64> {
     let began = Instant::now();
     let mut loops = tokio::task::JoinSet::new();
     for _ in 0..concurrency {

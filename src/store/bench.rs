@@ -36,12 +36,14 @@ pub async fn bare_inserts(pool: &PgPool, from: i64, count: u32) -> Result<(), sq
     let ids: Vec<uuid::Uuid> = (0..count).map(|_| uuid::Uuid::now_v7()).collect();
     let numbers: Vec<i64> = (from..from + i64::from(count)).collect();
     let payloads = vec![payload(); count as usize];
-    sqlx::query("-- bench::bare_inserts\ninsert into public.bare select * from unnest($1::uuid[], $2::bigint[], $3::text[])")
-        .bind(ids)
-        .bind(numbers)
-        .bind(payloads)
-        .execute(pool)
-        .await?;
+    sqlx::query(
+        "-- bench::bare_inserts\ninsert into public.bare select * from unnest($1::uuid[], $2::bigint[], $3::text[])",
+    )
+    .bind(ids)
+    .bind(numbers)
+    .bind(payloads)
+    .execute(pool)
+    .await?;
     Ok(())
 }
 
