@@ -90,6 +90,32 @@ impl Reconciler {
         self.under_way.finish().await;
     }
 
+    /// Asks about one intent, whenever its question is due, by the same means and under the same budget as about every other.
+    /// False: it is not asked about, somebody else is asking, or no call is left just now. Replays go on beside it.
+    ///
+    /// # Errors
+    /// When Postgres does.
+    pub async fn ask_about(&self, name: &str, intent_id: Uuid) -> Result<bool, StoreError> {
+        let Sending { pool, clock, fleet, worker, .. } = self.asker.sending.clone();
+        let at = clock.sql_now();
+        let mut tx = pool.begin().await?;
+        let served = fleet.get(name).map(|s| &**s);
+        let Some(allowed) = Allowance::lock(&mut tx, name, served, For::Doubt, at).await? else { return Ok(false) };
+        if allowed.questions == 0
+            || !store::verify::claim_question(&mut tx, intent_id, LEASE.as_secs_f64(), worker).await?
+        {
+            return Ok(false);
+        }
+        allowed.spend(&mut tx, name, 1).await?;
+        tx.commit().await?;
+        let left = self.asker.ask_all(name, vec![intent_id], allowed.cost).await;
+        if !left.is_empty() {
+            let mut conn = pool.acquire().await?;
+            store::queue::put_off_questions(&mut conn, &left, worker, AGAIN_AFTER.as_secs_f64(), at).await?;
+        }
+        Ok(true)
+    }
+
     /// Leases what may be asked of one destination now and begins to ask.
     async fn lease(&mut self, name: &str) -> Result<Vec<tokio::task::Id>, StoreError> {
         let Sending { pool, clock, fleet, worker, metrics, .. } = self.asker.sending.clone();

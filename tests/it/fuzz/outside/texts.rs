@@ -6,7 +6,10 @@ use chrono::{DateTime, TimeDelta, Utc};
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Value, json};
 use settled::{
-    channels::{self, Channel, Wire, classify::{Unit, retry_after}},
+    channels::{
+        self, Channel, Wire,
+        classify::{Unit, retry_after},
+    },
     config::{
         destination::Destination,
         load::parse_text,
