@@ -21,7 +21,12 @@ use super::{
 use crate::{
     config::retention::hours,
     domain::reason::Reason,
-    store::{error::StoreError, listing, tokens::Kind},
+    store::{
+        error::StoreError,
+        listing,
+        rewinds::{self, Rewind},
+        tokens::Kind,
+    },
 };
 
 /// Progress of the loops. Never asks the database: restarting daemons does not bring Postgres back.
@@ -37,12 +42,13 @@ pub(super) async fn ready(State(state): State<AppState>) -> Response {
     let stopping = state.shutdown.is_stopping();
     let ledger = async {
         let mut conn = state.pool.acquire().await?;
-        listing::ping(&mut conn).await
+        let writable = listing::ping(&mut conn).await?;
+        Ok::<_, StoreError>((writable, rewinds::open(&mut conn).await?))
     }
     .await;
     let (writable, told) = match &ledger {
-        Ok(true) => (true, "ok"),
-        Ok(false) => (false, "only reads"),
+        Ok((true, _)) => (true, "ok"),
+        Ok((false, _)) => (false, "only reads"),
         Err(error) => {
             tracing::warn!(%error, "not ready: the ledger does not answer");
             (false, "does not answer")
@@ -53,9 +59,22 @@ pub(super) async fn ready(State(state): State<AppState>) -> Response {
         "ready": ready,
         "ledger": told,
         "stopping": stopping,
+        // Calls are served meanwhile: what they ask for is asked about first.
+        "quarantine": ledger.as_ref().ok().and_then(|(_, open)| open.last()).map(quarantine),
         "dedupe_window_hours": hours(state.windows.keys),
     });
     (if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, Json(body)).into_response()
+}
+
+/// What anybody may know of a rewind that is not settled.
+fn quarantine(rewind: &Rewind) -> serde_json::Value {
+    json!({
+        "rewind": rewind.number,
+        "noticed_at": rewind.noticed_at,
+        "nothing_claimed_before": rewind.quiet_until,
+        "asked_first_until": rewind.ask_first_until,
+        "waits_for_a_person": rewind.needs_person && rewind.lifted_at.is_none(),
+    })
 }
 
 /// OpenMetrics text, for metrics and admin tokens. What the ledger must count is counted here, at most every ten seconds:

@@ -11,6 +11,7 @@
 //! | `auditor` | sent, failed → sent, with what asking without a doubt showed |
 //! | `sweeper` | held, pending → cancelled (deadline) |
 //! | `decider` | failed, … → pending (*send again*, when it binds) |
+//! | `quarantine` | held, pending, in_flight → unknown, after the database lost history |
 //! | `resolution` | what people stated |
 //! | `sightings` | any → sent, by what the downstream reports |
 //!
@@ -22,7 +23,9 @@ pub mod decider;
 pub mod dispatcher;
 pub mod fleet;
 pub mod folding;
+mod orphans;
 mod placement;
+pub mod quarantine;
 pub mod rate;
 pub mod reaper;
 mod recognised;
@@ -33,4 +36,6 @@ pub mod runner;
 pub mod self_stop;
 pub mod sightings;
 pub mod single;
+pub mod start_checks;
 pub mod sweeper;
+pub mod watch;

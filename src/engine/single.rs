@@ -12,6 +12,7 @@ use super::{
     folding::after,
     rate,
     self_stop::Allowance,
+    watch::Entered,
 };
 use crate::store::{
     self,
@@ -50,7 +51,8 @@ pub async fn admit_and_claim(
     request: &NewRequest,
 ) -> Result<(Receipt, Claim), NotClaimed> {
     let allowance = Allowance::before_claim(&*sending.clock, served.config.lease());
-    let mut tx = store::begin_durable(&sending.pool).await?;
+    let mut tx = sending.pool.begin().await?;
+    let Some(entered) = sending.watch.enter(&mut tx).await? else { return Err(NotClaimed::Stopped) };
     let paced = pace(&mut tx, sending, served).await?;
     let receipt = store::requests::enqueue(&mut tx, request).await?;
     if !paced {
@@ -59,7 +61,8 @@ pub async fn admit_and_claim(
     let Some(claim) = claim_in(&mut tx, sending, served, receipt.intent_id, allowance).await? else {
         return Err(NotClaimed::Stopped);
     };
-    finish(tx, sending, served, claim).await.map(|claim| (receipt, claim)).map_err(NotClaimed::Store)
+    let claim = finish(tx, entered, sending, served, claim).await?.ok_or(NotClaimed::Stopped)?;
+    Ok((receipt, claim))
 }
 
 /// Claims an intent that waits. `None` where somebody else has it, or nothing may be sent there just now.
@@ -68,12 +71,13 @@ pub async fn admit_and_claim(
 /// When Postgres does.
 pub async fn claim(sending: &Sending, served: &Served, intent_id: Uuid) -> Result<Option<Claim>, StoreError> {
     let allowance = Allowance::before_claim(&*sending.clock, served.config.lease());
-    let mut tx = store::begin_durable(&sending.pool).await?;
+    let mut tx = sending.pool.begin().await?;
+    let Some(entered) = sending.watch.enter(&mut tx).await? else { return Ok(None) };
     if !pace(&mut tx, sending, served).await? {
         return Ok(None);
     }
     let Some(claim) = claim_in(&mut tx, sending, served, intent_id, allowance).await? else { return Ok(None) };
-    finish(tx, sending, served, claim).await.map(Some)
+    finish(tx, entered, sending, served, claim).await
 }
 
 /// Sends what was claimed, once, and hands the result to whoever holds the other end of `sending.results`.
@@ -106,7 +110,10 @@ async fn claim_in(
 ) -> Result<Option<Claim>, StoreError> {
     let Some(pick) = store::verify::pick(conn, intent_id).await? else { return Ok(None) };
     // A second attempt would need proofs; that is the dispatcher's work.
-    if pick.attempt > 0 || store::generations::is_stopped(conn, &served.config.name, &pick.identity.tenant).await? {
+    if pick.attempt > 0
+        || pick.rewound
+        || store::generations::is_stopped(conn, &served.config.name, &pick.identity.tenant).await?
+    {
         return Ok(None);
     }
     let now = pick.now;
@@ -132,16 +139,17 @@ async fn claim_in(
 
 async fn finish(
     tx: sqlx::Transaction<'static, sqlx::Postgres>,
+    entered: Entered,
     sending: &Sending,
     served: &Served,
     claim: Claim,
-) -> Result<Claim, StoreError> {
-    match tx.commit().await {
-        Ok(()) => Ok(claim),
-        Err(error) => {
-            // The reply may be lost while the claim stands. Nothing was started: say so, as evidence.
-            dispatcher::give_back(sending, &served.config.name, vec![claim], "the reply to the claim was lost").await;
-            Err(error.into())
-        }
-    }
+) -> Result<Option<Claim>, StoreError> {
+    let (why, ended) = match sending.watch.commit(tx, entered).await {
+        Ok(true) => return Ok(Some(claim)),
+        Ok(false) => ("the claim may not be on the standbys", Ok(None)),
+        // The reply may be lost while the claim stands. Nothing was started: say so, where it is there.
+        Err(error) => ("the reply to the claim was lost", Err(error)),
+    };
+    dispatcher::give_back(sending, &served.config.name, vec![claim], why).await;
+    ended
 }

@@ -290,9 +290,10 @@ pub async fn pick(conn: &mut PgConnection, intent_id: Uuid) -> Result<Option<Pic
         with one as materialized (
             select i.* from settled.intents i join settled.queue q on q.intent_id = i.id
              where i.id = $1 and i.state = 'pending' and q.kind = 'send' and q.leased_until is null
+               and not exists (select from settled.rewinds w where w.number > i.rewind and w.ask_first_until > i.created_at)
                for no key update of i skip locked)
         select i.id as "id!", i.tenant as "tenant!", i.effect_scope as "effect_scope!", i.recipient as "recipient!",
-               i.occurrence as "occurrence!", i.attempt as "attempt!", i.key, i.kid, i.created_at as "created_at!",
+               i.occurrence as "occurrence!", i.attempt as "attempt!", i.rewind > 0 as "rewound!", i.key, i.kid, i.created_at as "created_at!",
                i.revision as "revision!", r.run_id, r.step, r.slot, r.reference, p.body, clock_timestamp() as "now!"
           from one i
           join settled.requests r on r.intent_id = i.id and r.verdict = 'accepted'
@@ -315,6 +316,7 @@ pub async fn pick(conn: &mut PgConnection, intent_id: Uuid) -> Result<Option<Pic
         reference: row.reference,
         occurrence: row.occurrence,
         attempt: row.attempt,
+        rewound: row.rewound,
         key: row.key,
         kid: row.kid,
         created_at: row.created_at,
