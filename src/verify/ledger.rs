@@ -34,6 +34,8 @@ struct Address {
     destination: String,
     declared: Option<crate::config::canary::Canary>,
     channel: ChannelKind,
+    /// The operator knows that this server forgets.
+    forgets: bool,
 }
 
 impl Address {
@@ -70,8 +72,12 @@ impl Address {
 fn address(settings: &Settings, chosen: &[&Destination], published: &[Row]) -> Option<Address> {
     let there = |name: &str| published.iter().any(|row| row.name == name && row.withdrawn_at.is_none());
     let configured = || chosen.iter().copied().chain(&settings.destinations).filter(|d| there(&d.name));
-    let address =
-        |d: &Destination| Address { destination: d.name.clone(), declared: d.canary.clone(), channel: d.channel };
+    let address = |d: &Destination| Address {
+        destination: d.name.clone(),
+        declared: d.canary.clone(),
+        channel: d.channel,
+        forgets: settings.database.allow_fsync_off,
+    };
     let with_canary = configured().find(|d| d.canary.is_some());
     with_canary.or_else(|| configured().find(|d| d.reference_pattern.is_none())).map(address)
 }
@@ -139,7 +145,7 @@ async fn verdicts(
     let rival = tried(&mut tx, &call(&payload, &format!("{run}-rival"))).await?;
     let requested = verdict(&rival, Verdict::AlreadyRequested, &first);
     findings.either(requested, SUBJECT, "another call for the same effect makes no second one", seen(&rival, ""));
-    durability(&mut tx, findings).await?;
+    durability(&mut tx, address.forgets, findings).await?;
     tx.rollback().await?;
     let mut conn = pool.acquire().await?;
     let left = store::verify::intents_named(&mut conn, TENANT, &reference.to_ascii_lowercase()).await?;
@@ -173,10 +179,10 @@ fn seen(told: &Result<Receipt, EnqueueError>, more: &str) -> String {
 }
 
 /// The commit of a transaction that enqueued, whatever the session says.
-async fn durability(conn: &mut PgConnection, findings: &mut Findings) -> anyhow::Result<()> {
+async fn durability(conn: &mut PgConnection, forgets: bool, findings: &mut Findings) -> anyhow::Result<()> {
     let commit = store::verify::synchronous_commit(conn).await?;
     let safety = instance::safety(conn).await?;
-    let on = matches!(commit.as_str(), "on" | "remote_apply") && safety.fsync;
+    let synchronous = matches!(commit.as_str(), "on" | "remote_apply");
     let standbys = if safety.synchronous_standbys.is_empty() {
         "no standby is waited for".to_owned()
     } else {
@@ -184,7 +190,12 @@ async fn durability(conn: &mut PgConnection, findings: &mut Findings) -> anyhow:
     };
     let fsync = if safety.fsync { "on" } else { "off" };
     let text = format!("synchronous_commit = {commit}, fsync = {fsync}, {standbys}");
-    findings.either(on, SUBJECT, "what is answered is on disk", text);
+    if synchronous && !safety.fsync && forgets {
+        findings
+            .unseen(SUBJECT, format!("what is answered is on disk: not here ({text}); allow_fsync_off accepts that"));
+    } else {
+        findings.either(synchronous && safety.fsync, SUBJECT, "what is answered is on disk", text);
+    }
     Ok(())
 }
 

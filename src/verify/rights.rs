@@ -22,15 +22,16 @@ pub(super) async fn look(
     } else if excess.is_empty() {
         findings.verified(SUBJECT, format!("none of {roles} roles can read or write a table, or decide, in Postgres"));
     }
+    let guarantee = "a producer's token cannot decide";
     match producer_decides {
-        None => findings
-            .unseen(SUBJECT, "not verified: whether a producer's token can decide (give --url and --token-file)"),
-        Some(status) => findings.either(
-            status == 403,
-            SUBJECT,
-            "a producer's token cannot decide",
-            format!("the API answered its try with {status}"),
-        ),
+        None => findings.unseen(SUBJECT, format!("{guarantee}: not verified; give --url and --token-file")),
+        Some(403) => findings.verified(SUBJECT, format!("{guarantee}: the API answered its try with 403")),
+        // Past the check of rights: there is no such intent, or not in that version.
+        Some(status @ (200..300 | 404 | 409)) => {
+            findings
+                .failed(SUBJECT, format!("{guarantee}: the API answered its try with {status}; is it a producer's?"));
+        }
+        Some(status) => findings.unseen(SUBJECT, format!("{guarantee}: not verified; the API answered with {status}")),
     }
     Ok(())
 }

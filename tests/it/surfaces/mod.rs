@@ -14,3 +14,4 @@ mod reading;
 mod starting;
 mod tokens;
 mod unserved;
+mod verify;
