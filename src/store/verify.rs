@@ -108,58 +108,72 @@ impl Tamper {
     /// Of Postgres, as it raises them.
     pub async fn attempt(self, conn: &mut PgConnection, intent_id: Uuid) -> Result<u64, sqlx::Error> {
         let done = match self {
-            Self::UpdateRequest => sqlx::query!(
-                "-- verify::tamper\nupdate settled.requests set principal = 'nobody' where intent_id = $1",
-                intent_id
-            )
-            .execute(conn)
-            .await?,
+            Self::UpdateRequest => {
+                sqlx::query!(
+                    "-- verify::tamper\nupdate settled.requests set principal = 'nobody' where intent_id = $1",
+                    intent_id
+                )
+                .execute(conn)
+                .await?
+            }
             Self::DeleteRequest => {
                 sqlx::query!("-- verify::tamper\ndelete from settled.requests where intent_id = $1", intent_id)
                     .execute(conn)
                     .await?
             }
-            Self::UpdateAttempt => sqlx::query!(
-                "-- verify::tamper\nupdate settled.attempts set generation = 'other' where intent_id = $1",
-                intent_id
-            )
-            .execute(conn)
-            .await?,
+            Self::UpdateAttempt => {
+                sqlx::query!(
+                    "-- verify::tamper\nupdate settled.attempts set generation = 'other' where intent_id = $1",
+                    intent_id
+                )
+                .execute(conn)
+                .await?
+            }
             Self::DeleteAttempt => {
                 sqlx::query!("-- verify::tamper\ndelete from settled.attempts where intent_id = $1", intent_id)
                     .execute(conn)
                     .await?
             }
-            Self::UpdateJournal => sqlx::query!(
-                "-- verify::tamper\nupdate settled.journal set actor = 'nobody' where intent_id = $1",
-                intent_id
-            )
-            .execute(conn)
-            .await?,
+            Self::UpdateJournal => {
+                sqlx::query!(
+                    "-- verify::tamper\nupdate settled.journal set actor = 'nobody' where intent_id = $1",
+                    intent_id
+                )
+                .execute(conn)
+                .await?
+            }
             Self::DeleteJournal => {
                 sqlx::query!("-- verify::tamper\ndelete from settled.journal where intent_id = $1", intent_id)
                     .execute(conn)
                     .await?
             }
-            Self::UpdatePayload => sqlx::query!(
-                "-- verify::tamper\nupdate settled.payloads set body = '{}' where intent_id = $1",
-                intent_id
-            )
-            .execute(conn)
-            .await?,
-            Self::RenameIntent => sqlx::query!(
-                "-- verify::tamper\nupdate settled.intents set reference = reference || '.x' where id = $1",
-                intent_id
-            )
-            .execute(conn)
-            .await?,
-            Self::IllegalMove => sqlx::query!(
-                "-- verify::tamper
-                update settled.intents set state = 'in_flight', settled_at = null where id = $1 and state = 'cancelled'",
-                intent_id
-            )
-            .execute(conn)
-            .await?,
+            Self::UpdatePayload => {
+                sqlx::query!(
+                    "-- verify::tamper\nupdate settled.payloads set body = '{}' where intent_id = $1",
+                    intent_id
+                )
+                .execute(conn)
+                .await?
+            }
+            Self::RenameIntent => {
+                sqlx::query!(
+                    "-- verify::tamper\nupdate settled.intents set reference = reference || '.x' where id = $1",
+                    intent_id
+                )
+                .execute(conn)
+                .await?
+            }
+            Self::IllegalMove => {
+                sqlx::query!(
+                    "-- verify::tamper
+                update settled.intents
+                   set state = 'in_flight', settled_at = null, holds_effect = true, attempt = 1, key = 'x', kid = 'x'
+                 where id = $1 and state = 'cancelled'",
+                    intent_id
+                )
+                .execute(conn)
+                .await?
+            }
         };
         Ok(done.rows_affected())
     }

@@ -160,7 +160,7 @@ async fn found(
     let lag = format_duration(declared.lag);
     let waited = format_duration(Duration::from_millis(u64::try_from(shown.after.as_millis()).unwrap_or(u64::MAX)));
     let there = !shown.hits.is_empty();
-    if there && shown.after > declared.lag {
+    if there && shown.missing_after > declared.lag {
         findings.failed(
             name,
             format!("the look-up finds it: only after {waited}, and the declared lag is {lag}: absence would be believed too early"),

@@ -36,6 +36,8 @@ pub(super) struct Shown {
     pub(super) account: AccountSeen,
     /// Time between the end of its last attempt and the answer.
     pub(super) after: Duration,
+    /// The same for the last answer that did not have it; zero where every one had.
+    pub(super) missing_after: Duration,
 }
 
 /// First and longest pause between two questions.
@@ -50,8 +52,13 @@ pub(super) async fn until_there(
     until: Instant,
 ) -> anyhow::Result<Shown> {
     let mut pause = PAUSES.0;
+    let mut missing_after = Duration::ZERO;
     loop {
-        let (shown, retry_after) = once(house, served, look_up, canary).await?;
+        let (mut shown, retry_after) = once(house, served, look_up, canary).await?;
+        if shown.hits.is_empty() {
+            missing_after = shown.after;
+        }
+        shown.missing_after = missing_after;
         let wait = retry_after.unwrap_or_default().max(pause);
         if !shown.hits.is_empty() || !house.patience(until, wait).await {
             return Ok(shown);
@@ -83,7 +90,14 @@ pub(super) async fn once(
         None => (Vec::new(), Some("no answer".to_owned())),
     };
     let made_up = seen.next().unwrap_or_else(|| Seen::CannotTell { why: "no answer".to_owned() });
-    let shown = Shown { hits, unclear, made_up, account: answer.account, after: canary.over.elapsed() };
+    let shown = Shown {
+        hits,
+        unclear,
+        made_up,
+        account: answer.account,
+        after: canary.over.elapsed(),
+        missing_after: Duration::ZERO,
+    };
     Ok((shown, answer.retry_after))
 }
 

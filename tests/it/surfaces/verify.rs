@@ -1,6 +1,6 @@
 //! `settled verify`: what it proves of a good installation, what it finds in bad ones, and what it leaves behind: nothing.
 
-use std::{os::unix::fs::PermissionsExt, path::PathBuf, process::Output, sync::Arc};
+use std::{os::unix::fs::PermissionsExt, path::PathBuf, process::Output, sync::Arc, time::Duration};
 
 use settled::{
     clock::SystemClock,
@@ -130,7 +130,9 @@ impl Told {
 
 /// A webhook that shows at once what it has, and says so.
 fn quick(receiver: &Webhook, extra: &str) -> String {
-    webhook("erp", receiver, extra, "").replace("lag = \"10s\"", "lag = \"2s\"")
+    webhook("erp", receiver, extra, "")
+        .replace("lag = \"10s\"", "lag = \"2s\"")
+        .replace("[look_up]\n", "[webhook.reply]\nprovider_id = \"/id\"\n[look_up]\n")
 }
 
 /// Its look-up is this program instead.
@@ -170,7 +172,7 @@ async fn a_good_installation_without_a_daemon_is_proven_and_nothing_is_left_behi
         "20 calls at once are one row: 1 accepted, 19 replayed",
         "history and states refuse",
         "a clean send: CANARY-",
-        "by verify itself, as no daemon took it; its name there: EV-",
+        "by verify itself, as no daemon took it; its name there: EV",
         "one attempt for one send",
         "the look-up finds it: under its key",
         "a made-up name is not found",
@@ -269,6 +271,18 @@ async fn a_look_up_that_finds_nothing_is_named_and_no_doubt_is_made_on_top() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lag_that_is_declared_too_short_is_named_and_the_doubt_is_ended_all_the_same() {
+    let receiver = Webhook::start().await.unwrap();
+    receiver.effects().set_lag(Duration::from_secs(4));
+    let site = Site::new(&[quick(&receiver, "")]).await;
+    let told = site.verify(&["--all"]);
+    told.has("FAIL", "and the declared lag is 2s: absence would be believed too early");
+    told.has("ok", "is sent, by asking");
+    told.ends(1, "failed=1");
+    site.nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_seen_is_said() {
     let receiver = Webhook::start().await.unwrap();
     let site = Site::new(&[mute_webhook("erp", &receiver, "in_doubt = \"person\"")]).await;
@@ -280,7 +294,7 @@ async fn what_cannot_be_seen_is_said() {
     );
     told.ends(0, "failed=0");
     assert_eq!(receiver.effects().all().len(), 1);
-    site.change("insert into settled.pauses (scope, name, reason, actor) values ('destination', 'erp', 'x', 'y')")
+    site.change("insert into settled.pauses (scope, name, reason, paused_by) values ('destination', 'erp', 'x', 'y')")
         .await;
     site.verify(&["--all"]).has("warn", "not verified: it is parked or paused");
     assert_eq!(receiver.effects().all().len(), 1);
