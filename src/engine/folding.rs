@@ -241,9 +241,10 @@ impl Case {
                     row.ended = Some(evidence.ended);
                 }
             }
-            // After a rewind numbers are given out again: the result of a lost attempt is not that of its namesake.
+            // After a rewind numbers are given out again: the result of a lost attempt is not that of its namesake. A report of
+            // the downstream knows no token, and means the attempt of that number.
             (None, Outcome::Sent { .. }) => {
-                let taken = self.attempts.iter().any(|a| Some(a.attempt.number) == number);
+                let taken = evidence.token.is_some() && self.attempts.iter().any(|a| Some(a.attempt.number) == number);
                 self.sightings.push(number.map(|number| if taken { -number } else { number }));
             }
             (None, Outcome::Refused { .. } | Outcome::NotSent { .. } | Outcome::Ambiguous { .. }) => {}
