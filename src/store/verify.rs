@@ -1,7 +1,7 @@
 //! What `settled verify` reads, claims and tries. Its tries to change history run in a transaction that its caller rolls back.
 
 use chrono::{DateTime, Utc};
-use sqlx::PgConnection;
+use sqlx::{PgConnection, postgres::PgQueryResult};
 use uuid::Uuid;
 
 use super::{error::StoreError, queue::Picked};
@@ -163,20 +163,23 @@ impl Tamper {
                 .execute(conn)
                 .await?
             }
-            Self::IllegalMove => {
-                sqlx::query!(
-                    "-- verify::tamper
-                update settled.intents
-                   set state = 'in_flight', settled_at = null, holds_effect = true, attempt = 1, key = 'x', kid = 'x'
-                 where id = $1 and state = 'cancelled'",
-                    intent_id
-                )
-                .execute(conn)
-                .await?
-            }
+            Self::IllegalMove => illegal_move(conn, intent_id).await?,
         };
         Ok(done.rows_affected())
     }
+}
+
+/// The row that a legal move to in flight would write, from cancelled.
+async fn illegal_move(conn: &mut PgConnection, intent_id: Uuid) -> Result<PgQueryResult, sqlx::Error> {
+    sqlx::query!(
+        "-- verify::illegal_move
+        update settled.intents
+           set state = 'in_flight', settled_at = null, holds_effect = true, attempt = 1, key = 'x', kid = 'x'
+         where id = $1 and state = 'cancelled'",
+        intent_id
+    )
+    .execute(conn)
+    .await
 }
 
 /// Gives an intent an attempt that has ended without effect, for a try to change it. Only in a transaction that is rolled back.

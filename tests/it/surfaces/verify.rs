@@ -47,7 +47,7 @@ keys = {{ active = "k1", secrets = [{{ kid = "k1", file = "{}" }}] }}
             secret.display()
         );
         let mut whole: toml::Table = rest.parse().unwrap();
-        whole.insert("destinations".to_owned(), destinations.iter().cloned().collect::<Vec<_>>().into());
+        whole.insert("destinations".to_owned(), destinations.to_vec().into());
         std::fs::write(this.config(), toml::to_string(&whole).unwrap()).unwrap();
         let mut conn = this.db.pool.acquire().await.unwrap();
         store::instance::belongs(&mut conn, "test", "eu").await.unwrap();
