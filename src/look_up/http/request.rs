@@ -177,7 +177,8 @@ fn asked_to_wait(reply: &Reply, longest: Duration) -> Option<Duration> {
     }
     let date = reply.headers.get(header::DATE).and_then(|date| date.to_str().ok());
     let now = date.and_then(|date| DateTime::parse_from_rfc2822(date).ok()).map_or_else(Utc::now, |date| date.to_utc());
-    retry_after(&reply.headers, Unit::Seconds, u64::try_from(now.timestamp()).unwrap_or(0), longest).map(Duration::from_secs)
+    retry_after(&reply.headers, Unit::Seconds, u64::try_from(now.timestamp()).unwrap_or(0), longest)
+        .map(Duration::from_secs)
 }
 
 /// When a question that starts now must be answered.

@@ -51,9 +51,7 @@ fn every_failure_mode_and_reason_is_a_label_from_the_start() {
     metrics.escalations_open(&Reason::ALL.map(|reason| (reason.as_str().to_owned(), 0)));
     let text = metrics.text().unwrap();
     let labels = |start: &str| -> BTreeSet<String> {
-        text.lines()
-            .filter_map(|line| line.strip_prefix(start)?.split('"').next().map(str::to_owned))
-            .collect()
+        text.lines().filter_map(|line| line.strip_prefix(start)?.split('"').next().map(str::to_owned)).collect()
     };
     let modes = labels("settled_failure_modes_total{mode=\"");
     assert_eq!(modes, FailureMode::ALL.iter().map(|mode| mode.as_str().to_owned()).collect());

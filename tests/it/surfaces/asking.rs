@@ -376,7 +376,10 @@ async fn an_agent_that_decides_again_is_counted_as_such() {
     assert_eq!(world.ask(&call("INV-1", "run-1", 1)).await.status.as_u16(), 201);
     assert_eq!(world.ask(&call("INV-1", "run-1", 1)).await.status.as_u16(), 200, "a replay is no new decision");
     assert_eq!(world.ask(&call("INV-1", "run-2", 7)).await.status.as_u16(), 200);
-    assert_eq!(world.ask(&with(call("INV-1", "run-3", 1), "payload", json!({ "amount": 2 }))).await.status.as_u16(), 409);
+    assert_eq!(
+        world.ask(&with(call("INV-1", "run-3", 1), "payload", json!({ "amount": 2 }))).await.status.as_u16(),
+        409
+    );
     assert_eq!(world.ask(&call("INV-2", "run-1", 1)).await.status.as_u16(), 409);
     let token = world.api.token(Kind::Metrics, None).await;
     let text = world.api.get("/metrics", &token).await.text;
