@@ -3,7 +3,7 @@ export SQLX_OFFLINE := true
 
 PROGRAM = $(or $(CARGO_TARGET_DIR),target)/debug/settled
 
-.PHONY: help demo test lint fmt sqlx fuzz ci
+.PHONY: help demo test crash lint fmt sqlx fuzz ci
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,6 +14,10 @@ demo: ## the guided demonstration, with a private Postgres and fake downstreams;
 test: ## all tests, with a private Postgres; ARGS='--test it ledger' for some of them
 	@cargo test --no-run --quiet
 	@$(PROGRAM) demo with-postgres -- cargo test --no-fail-fast $(ARGS)
+
+crash: ## the crash suite in width, some minutes; ARGS='--seed 1 kills' repeats a run or a scene; the last line is the account
+	@cargo test --no-run --quiet --test crash-wide
+	@cargo test --quiet --test crash-wide -- $(ARGS)
 
 lint: ## formatting and clippy, warnings refused
 	@.ci/run fmt lint

@@ -18,13 +18,15 @@ create table settled.instance (
   region            text not null,
   system_identifier text not null,
   timeline          integer not null,
+  history           uuid not null default gen_random_uuid(),
   created_at        timestamptz not null default clock_timestamp()
 );
 comment on table settled.instance is 'Which installation this database belongs to; one row.';
 comment on column settled.instance.name is 'Equal to [instance] name in settled.toml, or the daemon does not dispatch.';
 comment on column settled.instance.region is 'Part of every key; never changes.';
-comment on column settled.instance.system_identifier is 'Of the Postgres cluster at the first start.';
-comment on column settled.instance.timeline is 'WAL timeline seen last.';
+comment on column settled.instance.system_identifier is 'Of the Postgres cluster, at the first start or at the last rewind that was noticed; another one is a restore or a copy.';
+comment on column settled.instance.timeline is 'WAL timeline at that time; another one means that a standby was promoted or a backup restored.';
+comment on column settled.instance.history is 'Another one after every rewind that was noticed: who remembers an earlier one has missed it, who sees an earlier one again has noticed the next.';
 
 create table settled.destinations (
   name          text primary key check (name ~ '^[a-z0-9][a-z0-9._-]{0,62}$'),
@@ -128,6 +130,8 @@ create table settled.workers (
   version      text not null,
   started_at   timestamptz not null default clock_timestamp(),
   heartbeat_at timestamptz not null default clock_timestamp(),
+  beats        bigint not null default 0,
   stopped_at   timestamptz
 );
 comment on table settled.workers is 'One row per daemon process; a heartbeat that stops makes its attempts unknown early.';
+comment on column settled.workers.beats is 'Heartbeats so far; a process that finds a lower number than it had acknowledged knows that history was lost.';

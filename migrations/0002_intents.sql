@@ -41,6 +41,7 @@ create table settled.intents (
   holds_effect   boolean not null default true,
   approved       boolean not null default true,
   marks          text[] not null default '{}',
+  rewind         integer not null default 0,
   kid            text,
   key            text,
   attempt        integer not null default 0,
@@ -67,6 +68,7 @@ comment on column settled.intents.attempt is 'Number of the newest attempt; 0 be
 comment on column settled.intents.evidence is 'How many pieces of evidence were appended; guards every move.';
 comment on column settled.intents.version is 'Optimistic version for people; look-up answers do not change it.';
 comment on column settled.intents.key is 'HMAC of the identity, pinned before the first byte leaves.';
+comment on column settled.intents.rewind is 'Newest rewind (settled.rewinds) whose lost attempts are among its evidence; 0 for none. While a later one concerns it, it is not claimed.';
 comment on column settled.intents.marks is 'duplicate_found, late_result, bounced, sent_not_visible, history_lost, deadline_passed.';
 
 create table settled.requests (
@@ -157,7 +159,7 @@ create table settled.journal (
 );
 create index journal_intent on settled.journal (intent_id, id);
 comment on table settled.journal is 'Append-only: moves, look-ups with their controls, acts of people, evidence from elsewhere.';
-comment on column settled.journal.kind is 'move | evidence | look_up | audit (an answer that changes nothing) | act | request (a repeat) | conflict | administration.';
+comment on column settled.journal.kind is 'move | evidence | look_up | audit (an answer that changes nothing) | act | request (a repeat) | conflict | history (attempts of it may have been lost) | administration.';
 comment on column settled.journal.actor is 'Who: a person (responder:…), a loop (dispatcher@worker), a producer.';
 
 create table settled.escalations (

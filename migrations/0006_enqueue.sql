@@ -37,7 +37,11 @@ create type settled.call as (
   deadline      timestamptz,
   instructed_by jsonb,
   traceparent   text,
-  held_for      text
+  held_for      text,
+  generation    text,
+  rewind        integer,
+  lost_from     timestamptz,
+  lost_until    timestamptz
 );
 comment on type settled.call is 'One call of enqueue, checked and in normal form. Internal.';
 
@@ -125,6 +129,10 @@ begin
   c.scope := d.effect_scope;
   c.rules := d.rules;
   c.declarations := d.revision;
+  c.generation := d.generation;
+  -- After a rewind this may have been asked for, and sent, in the history that was lost: it is asked about first.
+  select w.number, w.known_until, w.closure_at into c.rewind, c.lost_from, c.lost_until
+  from settled.rewinds w where w.ask_first_until > clock_timestamp() order by w.number desc limit 1;
   c.withdrawn := d.withdrawn_at is not null;
   c.principal := coalesce(settled.option_text(options, 'principal', 200, '^[^\u0001-\u001f\u007f]+$', 'must not be empty or contain control characters'), session_user::text);
   c.surface := coalesce(settled.option_text(options, 'surface', 16, '^(sql|http|mcp|cli|amqp|library|settled)$', 'must be sql, http, mcp, cli, amqp, library or settled'), 'sql');
@@ -166,6 +174,11 @@ begin
 end $$;
 comment on function settled.rival_open(text) is 'Raises ST423: the lock_timeout of enqueue ran out.';
 
+create function settled.first_state(c settled.call) returns text
+language sql immutable
+as $$ select case when c.rewind is not null then 'unknown' when c.held_for is null then 'pending' else 'held' end $$;
+comment on function settled.first_state(settled.call) is 'Where an accepted call begins: asked about first after a rewind, else held by a policy, else pending.';
+
 create function settled.escalate_held(c settled.call, intent uuid) returns void
 language plpgsql volatile
 as $$
@@ -185,13 +198,13 @@ declare
   request uuid := settled.uuid_v7();
   salt bytea := uuid_send(gen_random_uuid());
   print bytea := settled.fingerprint(salt, c.destination, c.recipient, c.reference, c.occurrence, c.canonical);
+  begins text := settled.first_state(c);
 begin
   -- Statements of one row each: for one call they cost less than one statement with five common table expressions.
   insert into settled.intents (id, tenant, destination, effect_scope, recipient, reference, occurrence, state, approved, revision,
-    fingerprint, canon_version, declarations, due_at, deadline)
-  values (intent, c.tenant, c.destination, c.scope, c.recipient, c.reference, c.occurrence,
-    case when c.held_for is null then 'pending' else 'held' end, c.held_for is null, identity_revision, print, settled.canon_version(),
-    c.declarations, c.due_at, c.deadline)
+    fingerprint, canon_version, declarations, due_at, deadline, rewind)
+  values (intent, c.tenant, c.destination, c.scope, c.recipient, c.reference, c.occurrence, begins, c.held_for is null, identity_revision,
+    print, settled.canon_version(), c.declarations, c.due_at, c.deadline, coalesce(c.rewind, 0))
   on conflict (tenant, effect_scope, recipient, reference, occurrence) where holds_effect do nothing;
   if not found then
     return null;
@@ -207,12 +220,16 @@ begin
   end if;
   insert into settled.payloads (intent_id, salt, body) values (intent, salt, c.payload::text);
   insert into settled.queue (intent_id, destination, tenant, kind, due_at, deadline)
-  values (intent, c.destination, c.tenant, case when c.held_for is null then 'send' else 'wait' end, c.due_at, c.deadline);
+  values (intent, c.destination, c.tenant, case begins when 'held' then 'wait' when 'unknown' then 'ask' else 'send' end,
+    case when begins = 'unknown' then clock_timestamp() else c.due_at end, c.deadline);
   insert into settled.journal (intent_id, kind, actor, data)
-  values (intent, 'move', 'producer:' || c.principal, jsonb_build_object('from', null, 'to',
-    case when c.held_for is null then 'pending' else 'held' end, 'verdict', 'accepted', 'request', request, 'surface', c.surface,
-    'revision', identity_revision));
-  if c.held_for is not null then
+  values (intent, 'move', 'producer:' || c.principal, jsonb_build_object('from', null, 'to', begins, 'verdict', 'accepted',
+    'request', request, 'surface', c.surface, 'revision', identity_revision));
+  if c.rewind is not null then
+    insert into settled.journal (intent_id, kind, actor, data)
+    values (intent, 'history', 'ledger', jsonb_build_object('rewind', c.rewind, 'lost_from', c.lost_from, 'lost_until', c.lost_until,
+      'generation', c.generation));
+  elsif c.held_for is not null then
     perform settled.escalate_held(c, intent);
   end if;
   return intent;
@@ -296,7 +313,7 @@ comment on function settled.refuse(text, text, settled.intents, jsonb) is 'Raise
 create function settled.never_in_doubt(i settled.intents) returns boolean
 language sql stable
 as $$
-  select i.state in ('failed', 'cancelled') and not i.holds_effect and not exists (
+  select i.state in ('failed', 'cancelled') and not i.holds_effect and i.rewind = 0 and not 'history_lost' = any (i.marks) and not exists (
     select from settled.attempts a where a.intent_id = i.id and (a.outcome is null or a.outcome in ('sent', 'ambiguous')))
 $$;
 comment on function settled.never_in_doubt(settled.intents) is 'Ended without effect, and every attempt was hard-negative: its call may be corrected.';
@@ -368,8 +385,9 @@ begin
     if not barred then
       taken := settled.accept(c, identity_revision);
       if taken is not null then
-        return row('accepted', taken, case when c.held_for is null then 'pending' else 'held' end, null, null,
-          case when c.held_for is not null then 'waits for a person' end)::settled.receipt;
+        return row('accepted', taken, settled.first_state(c), null, null,
+          case when c.rewind is not null then 'asked about first: the database lost history'
+            when c.held_for is not null then 'waits for a person' end)::settled.receipt;
       end if;
     end if;
     -- No locks: what is read here may move on, and an answer is about the moment it was read.
@@ -482,9 +500,10 @@ begin
     raise exception using errcode = 'ST404', message = format('no such intent: %s', intent_id);
   elsif i.state = 'cancelled' then
     return i.state;
-  elsif i.state not in ('held', 'pending') or i.attempt > 0 then
+  elsif i.state not in ('held', 'pending') or i.attempt > 0 or i.rewind > 0 then
     perform settled.refuse('ST413', format('cannot be cancelled: intent %s is %s%s', i.id, i.state,
-      case when i.attempt > 0 then ' and was attempted; a person decides' else '' end), i, '{}');
+      case when i.attempt > 0 then ' and was attempted; a person decides'
+        when i.rewind > 0 then ' and may have been attempted before the database lost history; a person decides' else '' end), i, '{}');
   end if;
   update settled.intents n set state = 'cancelled', holds_effect = false, settled_at = clock_timestamp(),
     version = n.version + 1, evidence = n.evidence + 1, detail = case when actor like 'producer:%' then 'cancelled by its producer' else 'cancelled by a person' end where n.id = i.id;

@@ -145,7 +145,8 @@ as $$
     coalesce(g.options ->> 'slot', ''), run_id is null, d.name, d.channel, d.effect_scope, d.rules, d.revision,
     d.withdrawn_at is not null, g.recipient, reference, lower(reference collate "C"), 1, payload, p.canonical,
     coalesce(settled.plain_time(g.options ->> 'due_at'), clock_timestamp()), settled.plain_time(g.options ->> 'deadline'),
-    null::jsonb, g.options ->> 'traceparent', case when d.rules ->> 'approval' = 'always' then 'approval_required' end
+    null::jsonb, g.options ->> 'traceparent', case when d.rules ->> 'approval' = 'always' then 'approval_required' end,
+    d.generation, null::integer, null::timestamptz, null::timestamptz
   from settled.destinations d, me,
     lateral (
       -- Nothing below may be computed from what is not known to be harmless: a CASE is the only order that SQL keeps.
@@ -181,6 +182,7 @@ as $$
       or exists (select from settled.producers o where o.role = session_user and o.tenant = t.tenant))
     and exists (select from settled.grants a where a.tenant = t.tenant and a.destination = d.name)
     and (g.options = jsonb_build_object('tenant', t.tenant) or settled.plain_options(g.options, me.owner))
+    and not exists (select from settled.rewinds w where w.ask_first_until > clock_timestamp())
 $$;
 comment on function settled.plain_call(text, text, json, text, bigint, jsonb) is 'A plain call in normal form, as settled.read_call makes it; no row for every other one.';
 

@@ -131,7 +131,7 @@ begin
   ), fresh as materialized (
     select r.*, settled.uuid_v7() as intent, settled.uuid_v7() as request, uuid_send(gen_random_uuid()) as salt
     from ranked r
-    where of_effect = 1 and of_identity = 1 and held_for is null and not withdrawn and coalesce(deadline > clock_timestamp(), true)
+    where of_effect = 1 and of_identity = 1 and held_for is null and rewind is null and not withdrawn and coalesce(deadline > clock_timestamp(), true)
     order by tenant, scope, recipient, reference, occurrence
   ), print as materialized (
     select f.intent, settled.fingerprint(f.salt, f.destination, f.recipient, f.reference, f.occurrence, f.canonical) as fingerprint from fresh f

@@ -23,17 +23,21 @@ use crate::{
         decider::Decider,
         dispatcher::{Dispatcher, Sending},
         fleet::{Fleet, Served},
+        quarantine::Quarantine,
         reaper::Reaper,
         reconciler::Reconciler,
         results::Recorder,
         runner::{Pace, drive},
+        start_checks::{self, Permits},
         sweeper::Sweeper,
+        watch::{Times, Watch},
     },
     lifecycle::{self, Shutdown},
     look_up,
     store::{
         self,
         destinations::{Publication, Published},
+        error::StoreError,
         instance::Belongs,
         session,
     },
@@ -112,11 +116,14 @@ pub async fn start(
     let mut conn = pool.acquire().await?;
     own(&mut conn, &settings).await?;
     let fleet = Arc::new(fleet(&mut conn, &settings).await?);
-    let worker = Uuid::now_v7();
-    store::workers::register(&mut conn, worker, &settings.instance.name).await?;
     drop(conn);
+    let (worker, metrics) = (Uuid::now_v7(), Metrics::new());
+    let times = Times::of(&settings.destinations, settings.retention.callers_replay_horizon);
+    let watch = Watch::new(worker, &settings.instance.name, Arc::clone(&clock), Arc::clone(&metrics), times);
+    // The first heartbeat registers this process and compares the database with what the ledger has written down.
+    beat(&watch, &pool).await?;
     let listener = starting.listener().await;
-    let house = House { settings, pool, retirement, fleet, clock, keyring, worker, shutdown };
+    let house = House { settings, pool, retirement, fleet, clock, keyring, worker, metrics, watch, shutdown };
     house.open(listener)
 }
 
@@ -129,13 +136,15 @@ struct House {
     clock: Arc<dyn Clock>,
     keyring: Arc<Keyring>,
     worker: Uuid,
+    metrics: Arc<Metrics>,
+    watch: Arc<Watch>,
     shutdown: Shutdown,
 }
 
 impl House {
     fn open(self, listener: TcpListener) -> anyhow::Result<Daemon> {
         let address = listener.local_addr()?;
-        let metrics = Metrics::new();
+        let metrics = Arc::clone(&self.metrics);
         let progress = Progress::new(Arc::clone(&self.clock));
         let watched = progress.clone();
         tokio::spawn(lifecycle::watchdog(self.shutdown.clone(), move || watched.is_alive()));
@@ -148,6 +157,7 @@ impl House {
             pool: self.pool.clone(),
             fleet: Arc::clone(&self.fleet),
             clock: Arc::clone(&self.clock),
+            watch: Arc::clone(&self.watch),
             keyring: Arc::clone(&self.keyring),
             region: self.settings.instance.region.clone(),
             worker: self.worker,
@@ -178,8 +188,7 @@ impl House {
         let heartbeat = tokio::spawn(heartbeat(
             self.pool.clone(),
             self.retirement.clone(),
-            self.worker,
-            Arc::clone(&self.clock),
+            Arc::clone(&self.watch),
             self.settings.dispatcher.heartbeat,
         ));
         tracing::info!(%address, worker = %self.worker, destinations = self.settings.destinations.len(), "settled is up");
@@ -248,6 +257,7 @@ impl House {
             fleet: Arc::clone(fleet),
             clock: Arc::clone(clock),
             worker: self.worker,
+            watch: Arc::clone(&self.watch),
             heartbeat_limit: timing.worker_dead_after,
             metrics: Arc::clone(metrics),
         };
@@ -255,6 +265,13 @@ impl House {
             pool: pool.clone(),
             fleet: Arc::clone(fleet),
             clock: Arc::clone(clock),
+            metrics: Arc::clone(metrics),
+        };
+        let quarantine = Quarantine {
+            pool: pool.clone(),
+            fleet: Arc::clone(fleet),
+            clock: Arc::clone(clock),
+            worker: self.worker,
             metrics: Arc::clone(metrics),
         };
         let sweeper = Sweeper::new(
@@ -275,6 +292,7 @@ impl House {
             tokio::spawn(drive(auditor, slow, idle(), progress(), stop.clone())),
             tokio::spawn(drive(decider, calm, idle(), progress(), stop.clone())),
             tokio::spawn(drive(reaper, calm, idle(), progress(), stop.clone())),
+            tokio::spawn(drive(quarantine, Pace { busy: Duration::ZERO, ..slow }, idle(), progress(), stop.clone())),
             tokio::spawn(drive(sweeper, slow, idle(), progress(), stop.clone())),
         ]
     }
@@ -353,6 +371,13 @@ async fn own(conn: &mut PgConnection, settings: &Settings) -> anyhow::Result<()>
         Belongs::Claimed => tracing::info!(instance = %settings.instance.name, "the database is claimed"),
         Belongs::Elsewhere { why } => bail!("instance: {why}; nothing is sent"),
     }
+    let permits = Permits {
+        fsync_off: settings.database.allow_fsync_off,
+        lossy_failover: settings.instance.accept_lossy_failover,
+    };
+    for note in start_checks::check(&store::instance::safety(conn).await?, permits)? {
+        tracing::warn!("{note}");
+    }
     Ok(())
 }
 
@@ -399,22 +424,15 @@ pub fn build(config: &Destination) -> anyhow::Result<Served> {
     Ok(Served::new(config.clone(), channels::registry::generation(config), channel, look_up))
 }
 
-async fn heartbeat(
-    pool: PgPool,
-    retirement: session::Retirement,
-    worker: Uuid,
-    clock: Arc<dyn Clock>,
-    every: Duration,
-) {
+async fn heartbeat(pool: PgPool, retirement: session::Retirement, watch: Arc<Watch>, every: Duration) {
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
-        let beaten = async {
-            let mut conn = pool.acquire().await?;
-            store::workers::beat(&mut conn, worker, clock.sql_now()).await
-        };
-        if let Err(error) = beaten.await {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = watch.alarmed() => {}
+        }
+        if let Err(error) = beat(&watch, &pool).await {
             if error.is_read_only() {
                 // After a failover, sessions to the server that was demoted would stay for ever.
                 retirement.all();
@@ -422,4 +440,13 @@ async fn heartbeat(
             tracing::warn!(%error, "no heartbeat; other daemons will hold this one for dead");
         }
     }
+}
+
+/// Beats; where several daemons notice the same rewind, all but one look again.
+async fn beat(watch: &Watch, pool: &PgPool) -> Result<(), StoreError> {
+    match watch.beat(pool).await {
+        Err(StoreError::Moved { .. }) => watch.beat(pool).await,
+        beaten => beaten,
+    }?;
+    Ok(())
 }

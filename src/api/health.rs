@@ -10,6 +10,7 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
+use chrono::{DateTime, Utc};
 use http::{StatusCode, header};
 use serde::Serialize;
 
@@ -22,7 +23,12 @@ use super::{
 use crate::{
     config::retention::hours,
     domain::reason::Reason,
-    store::{error::StoreError, listing, tokens::Kind},
+    store::{
+        error::StoreError,
+        listing,
+        rewinds::{self, Rewind},
+        tokens::Kind,
+    },
     telemetry::progress::LoopState,
 };
 
@@ -41,18 +47,54 @@ pub(super) struct Liveness {
 #[schema(example = json!({ "ready": true, "ledger": "ok", "stopping": false, "dedupe_window_hours": 4320 }))]
 pub(super) struct Readiness {
     /// They can.
-    pub(super) ready: bool,
+    ready: bool,
     /// What the ledger does: `ok`, `only reads`, `does not answer`; or what is done to it before the start.
-    pub(super) ledger: &'static str,
+    ledger: &'static str,
     /// The daemon has only begun.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) starting: Option<bool>,
+    starting: Option<bool>,
     /// The daemon is about to end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) stopping: Option<bool>,
+    stopping: Option<bool>,
+    /// The database lost history, and what it lost is not settled yet.
+    quarantine: Option<Quarantine>,
     /// How long a repeat is recognised, hours.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) dedupe_window_hours: Option<u64>,
+    dedupe_window_hours: Option<u64>,
+}
+
+impl Readiness {
+    /// Before the daemon has begun.
+    pub(super) fn starting(ledger: &'static str) -> Self {
+        Self { ready: false, ledger, starting: Some(true), stopping: None, quarantine: None, dedupe_window_hours: None }
+    }
+}
+
+/// What anybody may know of a rewind that is not settled.
+#[derive(Serialize, utoipa::ToSchema)]
+struct Quarantine {
+    /// 1, 2, …
+    rewind: i32,
+    /// When it was noticed.
+    noticed_at: DateTime<Utc>,
+    /// Nothing is claimed before.
+    nothing_claimed_before: DateTime<Utc>,
+    /// New intents are asked about first until then.
+    asked_first_until: DateTime<Utc>,
+    /// Nothing is sent until a person says that this copy may.
+    waits_for_a_person: bool,
+}
+
+impl From<&Rewind> for Quarantine {
+    fn from(rewind: &Rewind) -> Self {
+        Self {
+            rewind: rewind.number,
+            noticed_at: rewind.noticed_at,
+            nothing_claimed_before: rewind.quiet_until,
+            asked_first_until: rewind.ask_first_until,
+            waits_for_a_person: rewind.needs_person && rewind.lifted_at.is_none(),
+        }
+    }
 }
 
 /// Progress of the loops. Never asks the database: restarting daemons does not bring Postgres back.
@@ -83,12 +125,13 @@ pub(super) async fn ready(State(state): State<AppState>) -> Response {
     let stopping = state.shutdown.is_stopping();
     let ledger = async {
         let mut conn = state.pool.acquire().await?;
-        listing::ping(&mut conn).await
+        let writable = listing::ping(&mut conn).await?;
+        Ok::<_, StoreError>((writable, rewinds::open(&mut conn).await?))
     }
     .await;
     let (writable, told) = match &ledger {
-        Ok(true) => (true, "ok"),
-        Ok(false) => (false, "only reads"),
+        Ok((true, _)) => (true, "ok"),
+        Ok((false, _)) => (false, "only reads"),
         Err(error) => {
             tracing::warn!(%error, "not ready: the ledger does not answer");
             (false, "does not answer")
@@ -100,6 +143,8 @@ pub(super) async fn ready(State(state): State<AppState>) -> Response {
         ledger: told,
         starting: None,
         stopping: Some(stopping),
+        // Calls are served meanwhile: what they ask for is asked about first.
+        quarantine: ledger.as_ref().ok().and_then(|(_, open)| open.last()).map(Quarantine::from),
         dedupe_window_hours: Some(hours(state.windows.keys)),
     };
     (if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, Json(body)).into_response()

@@ -66,12 +66,6 @@ impl Starting {
 }
 
 async fn ready() -> Response {
-    let body = Readiness {
-        ready: false,
-        ledger: "being migrated or looked at",
-        starting: Some(true),
-        stopping: None,
-        dedupe_window_hours: None,
-    };
+    let body = Readiness::starting("being migrated or looked at");
     (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
 }

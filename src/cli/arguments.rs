@@ -94,6 +94,9 @@ pub enum Command {
         #[command(flatten)]
         scope: Scope,
     },
+    /// After the database lost history: what is asked about first, and until when
+    #[command(subcommand)]
+    Quarantine(Quarantine),
     /// Check the configuration, offline
     Check,
     /// Look at this installation, reading only: clocks, durability, locks, roles, doubt, secrets, controls
@@ -288,6 +291,19 @@ pub enum Destinations {
     },
     /// Publish the configured destinations to the database
     Publish,
+}
+
+/// `settled quarantine …`.
+#[derive(Debug, Subcommand)]
+pub enum Quarantine {
+    /// Rewinds that are not settled
+    Show,
+    /// Stop asking first for what is asked for from now on, and let a restored copy send; what is in doubt stays so
+    Lift {
+        /// Why; kept in the journal
+        #[arg(long)]
+        reason: String,
+    },
 }
 
 /// `settled producers …`.

@@ -19,6 +19,7 @@ mod manual;
 mod output;
 mod pauses;
 mod producers;
+mod quarantine;
 mod story;
 mod tokens;
 
@@ -84,6 +85,7 @@ pub async fn run(cli: &Cli) -> Option<Exit> {
         Command::Tokens(which) => tokens::run(&context, which).await,
         Command::Pause { scope, reason } => pauses::pause(&context, scope, reason).await,
         Command::Resume { scope } => pauses::resume(&context, scope).await,
+        Command::Quarantine(which) => quarantine::run(&context, which).await,
         Command::Enqueue(asked) => enqueue::run(&context, asked).await,
         Command::Cancel { intent, reason, version, api } => {
             enqueue::cancel(&context, *intent, reason, *version, api).await

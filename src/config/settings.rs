@@ -75,6 +75,9 @@ pub struct Database {
     /// Connections that are kept open.
     #[serde(default = "two")]
     pub min_connections: u32,
+    /// A server with `fsync = off` is accepted: for databases to throw away, since a crash makes it forget sends.
+    #[serde(default)]
+    pub allow_fsync_off: bool,
     /// How long a loop or call waits for a free one.
     #[serde(default = "five_seconds", with = "humantime_serde")]
     pub acquire_timeout: Duration,

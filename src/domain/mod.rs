@@ -14,4 +14,5 @@ pub mod outcome;
 pub mod plain;
 pub mod question;
 pub mod reason;
+pub mod rewind;
 pub mod state;

@@ -110,6 +110,8 @@ pub enum DoubtKind {
     LeaseExpired,
     /// The worker's heartbeat stopped.
     WorkerDead,
+    /// The database lost history while the attempt was open.
+    HistoryLost,
 }
 
 /// How far an attempt came.

@@ -10,6 +10,7 @@ use super::{
     evidence::{Attempt, AttemptKind, Statement, Verdict},
     intent::InDoubt,
     outcome::Outcome,
+    rewind::LOST,
 };
 
 /// Where an intent stands.
@@ -102,6 +103,21 @@ pub struct Asked {
     pub verdict: Verdict,
 }
 
+/// Attempts that the database may have forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lost {
+    /// None: no rewind concerns this intent.
+    Nothing,
+    /// There may be some, asked about under the number [`LOST`]. Only what was asked and stated since speaks about them: the
+    /// entries of `asked` and `statements` from these positions on.
+    Attempts {
+        /// First verdict since.
+        asked_from: usize,
+        /// First statement since.
+        stated_from: usize,
+    },
+}
+
 /// Everything the fold reads. `statements` come without the retracted ones, in the order they were made.
 #[derive(Debug, Clone)]
 pub struct History<'a> {
@@ -113,6 +129,8 @@ pub struct History<'a> {
     pub sightings: &'a [Option<i32>],
     /// What people stated and decided.
     pub statements: &'a [Statement],
+    /// Attempts that no row knows because the database lost history.
+    pub lost: Lost,
     /// The destination's policy.
     pub in_doubt: InDoubt,
     /// The intent needs approval (its policy said so at admission).
@@ -154,7 +172,7 @@ pub struct Folded {
     pub holds_effect: bool,
     /// More than one effect was seen.
     pub duplicate: bool,
-    /// Attempts in doubt without proof, oldest first.
+    /// Attempts in doubt without proof, oldest first; [`LOST`] stands for those that a rewind took.
     pub doubtful: Vec<i32>,
     /// Why it ended, where it ended without effect.
     pub end: Option<End>,
@@ -174,12 +192,15 @@ pub fn fold(history: &History<'_>) -> Folded {
         (State::Sent, None)
     } else if history.attempts.iter().any(|a| a.outcome.is_none()) {
         (State::InFlight, None)
-    } else if decided.closed && history.attempts.iter().any(|a| ambiguous(a) && !said_absent(history, a.number)) {
+    } else if decided.closed
+        && (lost_in_doubt(history) || history.attempts.iter().any(|a| ambiguous(a) && !said_absent(history, a.number)))
+    {
         (State::Abandoned, None)
     } else if !doubtful.is_empty() {
         match history.in_doubt {
-            InDoubt::AtMostOnce => (State::Abandoned, None),
-            InDoubt::Ask | InDoubt::Person | InDoubt::Compensate => (State::Unknown, None),
+            // An attempt that may never have been made is no reason to close it as perhaps sent.
+            InDoubt::AtMostOnce if doubtful != [LOST] => (State::Abandoned, None),
+            InDoubt::AtMostOnce | InDoubt::Ask | InDoubt::Person | InDoubt::Compensate => (State::Unknown, None),
             InDoubt::Harmless => match without_doubt(history, &decided, spent) {
                 going_on @ (State::Held | State::Pending, _) => {
                     doubtful.clear();
@@ -298,24 +319,45 @@ fn doubtful(history: &History<'_>) -> Vec<i32> {
         InDoubt::Ask | InDoubt::Harmless => true,
         InDoubt::Person | InDoubt::AtMostOnce | InDoubt::Compensate => false,
     };
-    history
+    let lost = lost_in_doubt(history) && !(proof_suffices && lost_proven_absent(history));
+    let known = history
         .attempts
         .iter()
         .filter(|a| ambiguous(a) && !said_absent(history, a.number))
         .filter(|a| !(proof_suffices && proven_absent(history, a.number)))
-        .map(|a| a.number)
-        .collect()
+        .map(|a| a.number);
+    lost.then_some(LOST).into_iter().chain(known).collect()
+}
+
+/// Attempts may have been lost, and nobody has said since that there was none.
+fn lost_in_doubt(history: &History<'_>) -> bool {
+    match history.lost {
+        Lost::Nothing => false,
+        Lost::Attempts { stated_from, .. } => {
+            !history.statements.iter().skip(stated_from).any(|s| matches!(s, Statement::Absent { .. }))
+        }
+    }
+}
+
+fn lost_proven_absent(history: &History<'_>) -> bool {
+    match history.lost {
+        Lost::Nothing => true,
+        Lost::Attempts { asked_from, .. } => proven(history, history.asked.get(asked_from..).unwrap_or_default(), LOST),
+    }
 }
 
 /// The newest conclusive verdict about the attempt is an absence that has not gone stale, and the downstream has not said no
 /// to a later attempt since: its no may mean that it has the earlier one already.
 fn proven_absent(history: &History<'_>, number: i32) -> bool {
+    proven(history, history.asked, number)
+}
+
+fn proven(history: &History<'_>, asked: &[Asked], number: i32) -> bool {
     let contradicted = |asked: &Asked| {
         let no = |a: &Attempt| matches!(a.outcome, Some(Outcome::Refused { code }) if code != 0);
         history.attempts.iter().any(|a| a.number > asked.newest && no(a))
     };
-    history
-        .asked
+    asked
         .iter()
         .rev()
         .filter(|asked| asked.attempt == number)
@@ -353,6 +395,10 @@ fn effects_seen(history: &History<'_>) -> Vec<i32> {
     let mut effects: Vec<i32> = by_reply.chain(by_asking).chain(by_sighting).map(send_of).collect();
     effects.sort_unstable();
     effects.dedup();
+    // What was found when lost attempts were asked about may be the effect of one that is known.
+    if effects.len() > 1 {
+        effects.retain(|number| *number != LOST);
+    }
     effects
 }
 
@@ -369,10 +415,12 @@ fn spent(attempts: &[Attempt], reopened_upto: i32) -> u32 {
 /// False only when the intent ended with no attempt open and every attempt is hard-negative or said absent by a person.
 fn holds_effect(history: &History<'_>, state: State) -> bool {
     match state {
-        State::Failed | State::Cancelled => !history
-            .attempts
-            .iter()
-            .all(|a| a.outcome.as_ref().is_some_and(Outcome::is_hard_negative) || said_absent(history, a.number)),
+        State::Failed | State::Cancelled => {
+            let free = |a: &Attempt| {
+                a.outcome.as_ref().is_some_and(Outcome::is_hard_negative) || said_absent(history, a.number)
+            };
+            lost_in_doubt(history) || !history.attempts.iter().all(free)
+        }
         State::Held | State::Pending | State::InFlight | State::Sent | State::Unknown | State::Abandoned => true,
     }
 }

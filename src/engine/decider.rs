@@ -125,7 +125,9 @@ async fn apply(
         return Ok((why, None));
     }
     // After a hard-negative end the same key would only bring the stored refusal back; after doubt it must stay.
-    let hard_negative = case.attempts.iter().all(|a| a.attempt.outcome.as_ref().is_some_and(Outcome::is_hard_negative));
+    let lost = case.lost.is_some() || case.intent.marks.iter().any(|mark| mark == "history_lost");
+    let hard_negative =
+        !lost && case.attempts.iter().all(|a| a.attempt.outcome.as_ref().is_some_and(Outcome::is_hard_negative));
     let deadline = wish.deadline.or(case.intent.deadline);
     store::intents::reopen(conn, case.intent.id, deadline, hard_negative && !case.attempts.is_empty()).await?;
     let told = ActTold {

@@ -14,6 +14,7 @@ use super::{
     results::Finished,
     runner::{Progress, Step},
     self_stop::{Allowance, Passed, SelfStop},
+    watch::Watch,
 };
 use crate::{
     channels::Prepared,
@@ -50,6 +51,8 @@ pub struct Sending {
     pub fleet: Arc<Fleet>,
     /// Time.
     pub clock: Arc<dyn Clock>,
+    /// Notices a database that lost history.
+    pub watch: Arc<Watch>,
     /// Secrets of keys.
     pub keyring: Arc<Keyring>,
     /// Region of the installation; part of every key.
@@ -215,7 +218,7 @@ impl Dispatcher {
         let lease = served.config.lease();
         let allowance = Allowance::before_claim(&*s.clock, lease);
         let mut tx = s.pool.begin().await?;
-        store::durable(&mut tx).await?;
+        let Some(entered) = s.watch.enter(&mut tx).await? else { return Ok(Vec::new()) };
         let (allowed, pace) = self.shared(&mut tx, candidate).await?;
         let limit = i64::try_from(allowed).unwrap_or(i64::MAX);
         let picked = store::queue::pick(&mut tx, &served.config.name, limit, s.clock.sql_now()).await?;
@@ -233,7 +236,7 @@ impl Dispatcher {
         let mut went_stale = Vec::new();
         for pick in picked {
             let mut earlier_bytes = false;
-            if pick.attempt > 0 {
+            if pick.attempt > 0 || pick.rewound {
                 match self.proofs(&mut tx, served, &pick).await? {
                     Proofs::Hold { earlier_bytes: doubted } => earlier_bytes = doubted,
                     Proofs::Stale(moved) => {
@@ -260,10 +263,17 @@ impl Dispatcher {
             return Err(StoreError::Moved { what: "claim", row: batch.ids.first().copied().unwrap_or_default() });
         }
         failpoint!("claim-before-commit");
-        if let Err(error) = tx.commit().await {
-            // The reply may be lost while the claim stands. Nothing was started: say so, as evidence.
-            give_back(s, &served.config.name, claims, "the reply to the claim was lost").await;
-            return Err(error.into());
+        match s.watch.commit(tx, entered).await {
+            Ok(true) => {}
+            Ok(false) => {
+                give_back(s, &served.config.name, claims, "the claim may not be on the standbys").await;
+                return Ok(Vec::new());
+            }
+            Err(error) => {
+                // The reply may be lost while the claim stands. Nothing was started: say so, where it is there.
+                give_back(s, &served.config.name, claims, "the reply to the claim was lost").await;
+                return Err(error);
+            }
         }
         failpoint!("claim-after-commit");
         for _ in &claims {
@@ -300,9 +310,10 @@ impl Dispatcher {
             return Ok(Proofs::Stale(None));
         };
         let margin = absence::proof_margin(policy.asking.as_ref().map_or(Duration::MAX, |asking| asking.lag));
+        let doubted = |a: &AttemptRow| matches!(a.attempt.outcome, Some(Outcome::Ambiguous { .. }));
+        let earlier_bytes = case.lost.is_some() || case.attempts.iter().any(doubted);
         if case.fold_at(&policy, after(case.intent.now, margin)).state == State::Pending {
-            let doubted = |a: &AttemptRow| matches!(a.attempt.outcome, Some(Outcome::Ambiguous { .. }));
-            return Ok(Proofs::Hold { earlier_bytes: case.attempts.iter().any(doubted) });
+            return Ok(Proofs::Hold { earlier_bytes });
         }
         let actor = format!("dispatcher@{}", self.sending.worker);
         let mut cause = Cause::of(&actor);

@@ -13,10 +13,11 @@ use super::{
 };
 use crate::{
     domain::{
-        evidence::{Statement, Verdict},
+        evidence::{Attempt, AttemptKind, Statement, Verdict},
         failure_mode::FailureMode,
         outcome::{DoubtKind, Ended, Outcome},
-        state::{self, Asked, Folded, History, State},
+        rewind::{LOST, LostAttempts},
+        state::{self, Asked, Folded, History, Lost, State},
     },
     store::{
         self,
@@ -106,6 +107,42 @@ pub struct Case {
     pub sightings: Vec<Option<i32>>,
     /// What the downstream reported by itself, in the order of arrival.
     pub reports: Vec<Sighted>,
+    /// Attempts that a rewind may have taken.
+    pub lost: Option<LostCase>,
+}
+
+/// What the newest rewind may have taken from an intent.
+pub struct LostCase {
+    /// As it was told.
+    pub told: LostAttempts,
+    /// Stands for the lost attempts where one is asked about: number [`LOST`].
+    row: AttemptRow,
+    /// First look-up since.
+    asked_from: usize,
+    /// Its journal row: what people stated later is about it.
+    told_at: i64,
+}
+
+impl LostCase {
+    fn new(told: LostAttempts, asked_from: usize, told_at: i64) -> Self {
+        let row = AttemptRow {
+            attempt: Attempt {
+                number: LOST,
+                kind: AttemptKind::Send,
+                outcome: Some(Outcome::Ambiguous { doubt: DoubtKind::HistoryLost }),
+            },
+            token: Uuid::nil(),
+            worker: Uuid::nil(),
+            generation: told.generation.clone(),
+            claimed_at: told.lost_from,
+            lease_until: told.lost_until,
+            closure_at: Some(told.lost_until),
+            replay_until: None,
+            digest: None,
+            ended: None,
+        };
+        Self { told, row, asked_from, told_at }
+    }
 }
 
 impl Case {
@@ -128,6 +165,7 @@ impl Case {
             statements: Vec::new(),
             sightings: Vec::new(),
             reports: Vec::new(),
+            lost: None,
         };
         case.read(told)?;
         Ok(Some(case))
@@ -160,6 +198,10 @@ impl Case {
                     let evidence: EvidenceTold = serde_json::from_value(row.data).map_err(|e| unreadable(id, &e))?;
                     self.take_late(row.attempt, evidence);
                 }
+                "history" => {
+                    let lost = serde_json::from_value(row.data).map_err(|e| unreadable(id, &e))?;
+                    self.lost = Some(LostCase::new(lost, self.look_ups.len(), row.id));
+                }
                 other => {
                     return Err(StoreError::Inconsistent {
                         table: "journal",
@@ -170,8 +212,11 @@ impl Case {
                 }
             }
         }
-        // Answers count as they were asked for: one that was slow to be written is no newer for it.
-        self.look_ups.sort_by_key(|(_, told)| told.asked_at);
+        // Answers count as they were asked for: one that was slow to be written is no newer for it. A rewind stays between them.
+        let rewound = self.lost.as_ref().map_or(0, |lost| lost.asked_from);
+        let (before, since) = self.look_ups.split_at_mut(rewound);
+        before.sort_by_key(|(_, told)| told.asked_at);
+        since.sort_by_key(|(_, told)| told.asked_at);
         Ok(())
     }
 
@@ -185,7 +230,10 @@ impl Case {
                 let lapsed = matches!(
                     row.attempt.outcome,
                     Some(Outcome::Ambiguous {
-                        doubt: DoubtKind::LeaseExpired | DoubtKind::WorkerDead | DoubtKind::Interrupted
+                        doubt: DoubtKind::LeaseExpired
+                            | DoubtKind::WorkerDead
+                            | DoubtKind::Interrupted
+                            | DoubtKind::HistoryLost
                     })
                 );
                 if lapsed || matches!(late, Outcome::Sent { .. }) {
@@ -193,7 +241,12 @@ impl Case {
                     row.ended = Some(evidence.ended);
                 }
             }
-            (None, Outcome::Sent { .. }) => self.sightings.push(number),
+            // After a rewind numbers are given out again: the result of a lost attempt is not that of its namesake. A report of
+            // the downstream knows no token, and means the attempt of that number.
+            (None, Outcome::Sent { .. }) => {
+                let taken = evidence.token.is_some() && self.attempts.iter().any(|a| Some(a.attempt.number) == number);
+                self.sightings.push(number.map(|number| if taken { -number } else { number }));
+            }
             (None, Outcome::Refused { .. } | Outcome::NotSent { .. } | Outcome::Ambiguous { .. }) => {}
         }
     }
@@ -215,11 +268,19 @@ impl Case {
             .map(|(attempt, l)| Asked { attempt: *attempt, newest: newest_at(l.asked_at), verdict: l.verdict.clone() })
             .collect();
         let statements: Vec<_> = self.statements.iter().map(|(_, _, statement)| statement.clone()).collect();
+        let lost = match &self.lost {
+            None => Lost::Nothing,
+            Some(lost) => Lost::Attempts {
+                asked_from: lost.asked_from,
+                stated_from: self.statements.iter().filter(|(told_at, _, _)| *told_at < lost.told_at).count(),
+            },
+        };
         let history = History {
             attempts: &attempts,
             asked: &asked,
             sightings: &self.sightings,
             statements: &statements,
+            lost,
             in_doubt: policy.in_doubt,
             needs_approval: !self.intent.approved,
             deadline_passed: self.intent.deadline.is_some_and(|deadline| deadline <= now),
@@ -239,9 +300,16 @@ impl Case {
         self.fold_at(policy, self.intent.now)
     }
 
-    /// An attempt by its number.
+    /// An attempt by its number; [`LOST`] names what stands for those that a rewind may have taken.
     pub fn attempt(&self, number: i32) -> Option<&AttemptRow> {
-        self.attempts.iter().find(|a| a.attempt.number == number)
+        let lost = self.lost.iter().map(|lost| &lost.row);
+        lost.chain(&self.attempts).find(|a| a.attempt.number == number)
+    }
+
+    /// Look-ups about an attempt, oldest first; about lost ones only those since the newest rewind.
+    pub fn look_ups_about(&self, number: i32) -> impl Iterator<Item = &LookUpTold> {
+        let since = self.lost.as_ref().filter(|_| number == LOST).map_or(0, |lost| lost.asked_from);
+        self.look_ups.iter().skip(since).filter(move |(about, _)| *about == number).map(|(_, told)| told)
     }
 
     /// The report that says that it was returned, unless a newer one says that it arrived.

@@ -10,6 +10,7 @@
 //! | `auditor` | sent, failed → sent, with what asking without a doubt showed |
 //! | `sweeper` | held, pending → cancelled (deadline) |
 //! | `decider` | failed, … → pending (*send again*, when it binds) |
+//! | `quarantine` | held, pending, in_flight → unknown, after the database lost history |
 //! | `resolution` | what people stated |
 //! | `sightings` | any → sent, by what the downstream reports |
 //!
@@ -21,7 +22,9 @@ pub mod decider;
 pub mod dispatcher;
 pub mod fleet;
 pub mod folding;
+mod orphans;
 mod placement;
+pub mod quarantine;
 pub mod rate;
 pub mod reaper;
 mod recognised;
@@ -31,4 +34,6 @@ pub mod results;
 pub mod runner;
 pub mod self_stop;
 pub mod sightings;
+pub mod start_checks;
 pub mod sweeper;
+pub mod watch;

@@ -17,6 +17,7 @@ use crate::{
         intent::InDoubt,
         outcome::{DoubtKind, Outcome},
         reason::Reason,
+        rewind::LOST,
         state::{End, Folded, State},
     },
     store::{
@@ -206,7 +207,13 @@ pub(super) async fn escalate(
     for reason in wanted {
         let summary = summary(reason, case, cause);
         let detail = json!({ "attempt": case.intent.attempt, "doubtful": folded.doubtful });
-        store::escalations::raise(conn, case.intent.id, reason, &summary, &detail, now).await?;
+        if folded.state == State::Unknown && folded.doubtful == [LOST] {
+            // One rewind is one cause, however many intents and destinations it concerns.
+            let group = Reason::LedgerRewound.as_str();
+            store::escalations::raise_in(conn, case.intent.id, reason, group, &summary, &detail, now).await?;
+        } else {
+            store::escalations::raise(conn, case.intent.id, reason, &summary, &detail, now).await?;
+        }
     }
     Ok(())
 }

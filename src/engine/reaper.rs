@@ -12,6 +12,7 @@ use super::{
     fleet::Fleet,
     folding::{Case, Cause, settle},
     runner::{Progress, Step},
+    watch::{Watch, step_wait},
 };
 use crate::{
     clock::Clock,
@@ -34,6 +35,8 @@ pub struct Reaper {
     pub clock: Arc<dyn Clock>,
     /// This process.
     pub worker: Uuid,
+    /// Knows when the database clock cannot be believed.
+    pub watch: Arc<Watch>,
     /// A worker whose heartbeat is older is dead.
     pub heartbeat_limit: Duration,
     /// Counters.
@@ -46,7 +49,14 @@ impl Step for Reaper {
     async fn step(&mut self) -> Result<Progress, StoreError> {
         let mut conn = self.pool.acquire().await?;
         let limit = self.heartbeat_limit.as_secs_f64();
-        let lapsed = store::attempts::lapsed(&mut conn, self.clock.sql_now(), limit, BATCH).await?;
+        let (began_at, uptime) = self.watch.began();
+        let lapse = store::attempts::Lapse {
+            heartbeat_limit: limit,
+            began_at,
+            uptime: uptime.as_secs_f64(),
+            distrusted: &self.distrusted(),
+        };
+        let lapsed = store::attempts::lapsed(&mut conn, self.clock.sql_now(), &lapse, BATCH).await?;
         let freed = store::queue::free_questions(&mut conn, self.clock.sql_now(), limit).await?;
         if freed > 0 {
             tracing::info!(questions = freed, "questions of a dead worker are put again");
@@ -69,11 +79,21 @@ impl Step for Reaper {
 }
 
 impl Reaper {
+    /// Destinations whose leases must not be taken for over, because the database clock has stepped.
+    fn distrusted(&self) -> Vec<String> {
+        let stepped = self.fleet.iter().filter(|served| self.watch.stepped_within(step_wait(&served.config)));
+        stepped.map(|served| served.config.name.clone()).collect()
+    }
+
     async fn reap(&self, lapsed: &Lapsed) -> Result<bool, StoreError> {
         let mut tx = self.pool.begin().await?;
         store::durable(&mut tx).await?;
-        let at = self.clock.sql_now();
+        let (at, asked) = (self.clock.sql_now(), self.clock.boot());
         let Some(intent) = store::intents::lock(&mut tx, lapsed.intent_id, at).await? else { return Ok(false) };
+        self.watch.heard(asked, intent.now);
+        if self.distrusted().contains(&intent.destination) {
+            return Ok(false);
+        }
         let (doubt, why) = if lapsed.lease_ended {
             (DoubtKind::LeaseExpired, "the lease ended without a result")
         } else {

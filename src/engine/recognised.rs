@@ -57,7 +57,8 @@ fn of_attempt(newest: &AttemptRow, folded: &Folded) -> Vec<FailureMode> {
 
 fn of_doubt(doubt: DoubtKind) -> Option<FailureMode> {
     match doubt {
-        DoubtKind::NoReply | DoubtKind::ConnectionLost => None,
+        // A rewind is counted once, where it is noticed.
+        DoubtKind::NoReply | DoubtKind::ConnectionLost | DoubtKind::HistoryLost => None,
         DoubtKind::UnclearReply => Some(FailureMode::UnrecognisedError),
         DoubtKind::PoisonedKey => Some(FailureMode::PoisonedKey),
         DoubtKind::Interrupted => Some(FailureMode::DrainDeadline),

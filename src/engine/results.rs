@@ -210,7 +210,10 @@ impl Recorder {
                     if moved.as_ref().is_some_and(|m| m.folded.state == State::Unknown) {
                         self.doubt.notify_waiters();
                     }
-                    self.told(&finished, moved.as_ref());
+                    // Otherwise nothing was tried, or nothing is there that it could be told of.
+                    if moved.is_some() {
+                        self.told(&finished, moved.as_ref());
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(intent.id = %finished.intent_id, attempt = finished.attempt, %error, "result not written; it will be tried again");
@@ -296,7 +299,7 @@ impl Recorder {
         let policy = self.fleet.policy(&finished.destination);
         let actor = format!("dispatcher@{}", self.worker);
         let moved = record(&mut tx, finished, &policy, &actor, self.clock.sql_now()).await?;
-        if finished.is_plain_success() {
+        if moved.is_some() && finished.is_plain_success() {
             self.witness(&mut tx, finished).await?;
         }
         tx.commit().await?;
@@ -359,7 +362,7 @@ pub async fn record(
     at: Option<DateTime<Utc>>,
 ) -> Result<Option<Moved>, StoreError> {
     let Some(intent) = store::intents::lock(conn, finished.intent_id, at).await? else {
-        tracing::error!(intent.id = %finished.intent_id, "a result for an intent that the ledger does not have");
+        super::orphans::keep(conn, finished).await?;
         return Ok(None);
     };
     let closed = store::attempts::close(
@@ -374,6 +377,11 @@ pub async fn record(
     )
     .await?;
     if !closed {
+        // A claim that was not committed is left alone: nothing was tried.
+        let unstarted = matches!(finished.ended.outcome, Outcome::NotSent { proof: Proof::NotStarted, .. });
+        if unstarted && !store::attempts::exists(conn, finished.intent_id, finished.attempt, finished.token).await? {
+            return Ok(None);
+        }
         keep_late(conn, finished, actor, at).await?;
     }
     if let Outcome::NotSent { proof, .. } = &finished.ended.outcome

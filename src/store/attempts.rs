@@ -159,6 +159,23 @@ pub async fn close(
     Ok(done.rows_affected() == 1)
 }
 
+/// Whether an attempt was claimed under this token. The caller holds the intent's row, so a claim that is being committed is
+/// waited for.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn exists(conn: &mut PgConnection, intent_id: Uuid, number: i32, token: Uuid) -> Result<bool, StoreError> {
+    Ok(sqlx::query_scalar!(
+        r#"-- attempts::exists
+        select exists (select from settled.attempts where intent_id = $1 and number = $2 and token = $3) as "exists!""#,
+        intent_id,
+        number,
+        token,
+    )
+    .fetch_one(conn)
+    .await?)
+}
+
 /// An attempt whose lease has lapsed or whose worker is dead.
 #[derive(Debug, Clone)]
 pub struct Lapsed {
@@ -174,14 +191,28 @@ pub struct Lapsed {
     pub lease_ended: bool,
 }
 
-/// Open attempts that nobody will finish, at most `limit`, oldest lease first.
+/// What the reaper knows beside the clock of the database.
+#[derive(Debug, Clone)]
+pub struct Lapse<'a> {
+    /// Seconds after which a silent worker is dead.
+    pub heartbeat_limit: f64,
+    /// When this process began, database clock: it has watched that clock since.
+    pub began_at: DateTime<Utc>,
+    /// Seconds since then by its own clock.
+    pub uptime: f64,
+    /// Destinations that are left alone, because the clock has stepped.
+    pub distrusted: &'a [String],
+}
+
+/// Open attempts that nobody will finish, at most `limit`, oldest lease first. A lease that began before this process is over
+/// when the process has itself seen it that long.
 ///
 /// # Errors
 /// When Postgres does.
 pub async fn lapsed(
     conn: &mut PgConnection,
     at: Option<DateTime<Utc>>,
-    heartbeat_limit_seconds: f64,
+    lapse: &Lapse<'_>,
     limit: i64,
 ) -> Result<Vec<Lapsed>, StoreError> {
     Ok(sqlx::query_as!(
@@ -191,14 +222,19 @@ pub async fn lapsed(
           from settled.attempts a
           left join settled.workers w on w.id = a.worker
          where a.closed_at is null
-           and (a.lease_until <= coalesce($1, clock_timestamp())
+           and ((a.lease_until <= coalesce($1, clock_timestamp())
+                 and (a.claimed_at >= $4 or a.lease_until - a.claimed_at <= make_interval(secs => $5)))
                 or w.id is null or w.stopped_at is not null
                 or w.heartbeat_at < coalesce($1, clock_timestamp()) - make_interval(secs => $2))
+           and not exists (select from settled.intents i where i.id = a.intent_id and i.destination = any ($6))
          order by a.lease_until
          limit $3"#,
         at,
-        heartbeat_limit_seconds,
+        lapse.heartbeat_limit,
         limit,
+        lapse.began_at,
+        lapse.uptime,
+        lapse.distrusted,
     )
     .fetch_all(conn)
     .await?)

@@ -49,7 +49,7 @@ impl StoreError {
 
     /// The server only reads: a standby, or a primary that was demoted.
     pub fn is_read_only(&self) -> bool {
-        self.sqlstate().is_some_and(|code| code == "25006")
+        self.sqlstate().is_some_and(|code| matches!(&*code, "25006" | "55000"))
     }
 
     /// Serialization failure or deadlock: the transaction may be run again, no effect was made by it.

@@ -41,6 +41,38 @@ pub async fn raise(
     Ok(done.rows_affected() == 1)
 }
 
+/// As [`raise`], in a group of its own: intents of several destinations with one cause.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn raise_in(
+    conn: &mut PgConnection,
+    intent_id: Uuid,
+    reason: Reason,
+    cause: &str,
+    summary: &str,
+    detail: &Value,
+    at: DateTime<Utc>,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query!(
+        "-- escalations::raise_in
+        insert into settled.escalations (id, subject, intent_id, destination, tenant, reason, cause, summary, detail, opened_at)
+        select $2, 'intent', id, destination, tenant, $3, $7, $4, $5, $6
+          from settled.intents where id = $1
+        on conflict do nothing",
+        intent_id,
+        Uuid::now_v7(),
+        reason.as_str(),
+        summary,
+        detail,
+        at,
+        cause,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
 /// Opens an escalation about a destination.
 ///
 /// # Errors

@@ -18,7 +18,7 @@ pub enum Belongs {
     },
 }
 
-/// Claims a fresh database, or compares.
+/// Claims a fresh database, or compares. Whether it is still where it was left is for `engine::watch` to say.
 ///
 /// # Errors
 /// When Postgres does.
@@ -26,8 +26,8 @@ pub async fn belongs(conn: &mut PgConnection, name: &str, region: &str) -> Resul
     let inserted = sqlx::query!(
         "-- instance::claim
         insert into settled.instance (name, region, system_identifier, timeline)
-        select $1, $2, s.system_identifier::text, c.timeline_id
-          from pg_control_system() s, pg_control_checkpoint() c
+        select $1, $2, s.system_identifier::text, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer
+          from pg_control_system() s
         on conflict do nothing",
         name,
         region,
@@ -38,9 +38,8 @@ pub async fn belongs(conn: &mut PgConnection, name: &str, region: &str) -> Resul
         return Ok(Belongs::Claimed);
     }
     let row = sqlx::query!(
-        r#"-- instance::compare
-        select i.name, i.region, i.system_identifier, s.system_identifier::text as "here!"
-          from settled.instance i, pg_control_system() s"#
+        "-- instance::compare
+        select name, region from settled.instance"
     )
     .fetch_one(conn)
     .await?;
@@ -48,10 +47,47 @@ pub async fn belongs(conn: &mut PgConnection, name: &str, region: &str) -> Resul
         format!("the database belongs to instance {}, the configuration says {name}", row.name)
     } else if row.region != region {
         format!("the database belongs to region {}, the configuration says {region}", row.region)
-    } else if row.system_identifier != row.here {
-        "the database was copied to another cluster; a copy is a second sender".to_owned()
     } else {
         return Ok(Belongs::Here);
     };
     Ok(Belongs::Elsewhere { why })
+}
+
+/// How safely this server keeps what it has acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Safety {
+    /// What was acknowledged is on disk.
+    pub fsync: bool,
+    /// Pages that were half written are repaired after a crash.
+    pub full_page_writes: bool,
+    /// The default of the session; claims, admissions and results are durable whatever it is.
+    pub synchronous_commit: String,
+    /// Standbys whose word a commit waits for; empty: none.
+    pub synchronous_standbys: String,
+    /// Standbys that are attached.
+    pub standbys: i64,
+}
+
+/// Reads what the server is set to. Any role may.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn safety(conn: &mut PgConnection) -> Result<Safety, StoreError> {
+    let row = sqlx::query!(
+        r#"-- instance::safety
+        select current_setting('fsync')::boolean as "fsync!", current_setting('full_page_writes')::boolean as "full_page_writes!",
+               current_setting('synchronous_commit') as "synchronous_commit!",
+               current_setting('synchronous_standby_names') as "synchronous_standbys!",
+               -- What takes a base backup is no standby; an ordinary role is not told which they are.
+               (select count(*) from pg_stat_replication where state is distinct from 'backup') as "standbys!""#
+    )
+    .fetch_one(conn)
+    .await?;
+    Ok(Safety {
+        fsync: row.fsync,
+        full_page_writes: row.full_page_writes,
+        synchronous_commit: row.synchronous_commit,
+        synchronous_standbys: row.synchronous_standbys,
+        standbys: row.standbys,
+    })
 }

@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::error::{StoreError, one};
-use crate::domain::state::State;
+use crate::domain::{intent::Identity, state::State};
 
 /// An intent as the fold needs it.
 #[derive(Debug, Clone)]
@@ -52,6 +52,8 @@ pub struct Intent {
     pub sent_at: Option<DateTime<Utc>>,
     /// What must be known about it for ever.
     pub marks: Vec<String>,
+    /// Newest rewind whose lost attempts are among its evidence; 0 for none.
+    pub rewind: i32,
     /// Database time of the read.
     pub now: DateTime<Utc>,
 }
@@ -64,7 +66,7 @@ pub async fn lock(conn: &mut PgConnection, id: Uuid, at: Option<DateTime<Utc>>) 
     let row = sqlx::query!(
         r#"-- intents::lock
         select id, tenant, destination, effect_scope, recipient, reference, occurrence, holds_effect, state, approved,
-               attempt, evidence, version, key, kid, created_at, due_at, deadline, provider_id, sent_at, marks,
+               attempt, evidence, version, key, kid, created_at, due_at, deadline, provider_id, sent_at, marks, rewind,
                coalesce($2, clock_timestamp()) as "now!"
           from settled.intents where id = $1 for no key update"#,
         id,
@@ -101,6 +103,7 @@ pub async fn lock(conn: &mut PgConnection, id: Uuid, at: Option<DateTime<Utc>>) 
         provider_id: row.provider_id,
         sent_at: row.sent_at,
         marks: row.marks,
+        rewind: row.rewind,
         now: row.now,
     }))
 }
@@ -306,6 +309,23 @@ pub async fn touch(conn: &mut PgConnection, id: Uuid, version: i64) -> Result<()
     .execute(conn)
     .await?;
     one(done.rows_affected(), "intent", id)
+}
+
+/// Who asked first, which makes the key; its revision is the one of the intent.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn identity(conn: &mut PgConnection, id: Uuid) -> Result<Option<Identity>, StoreError> {
+    Ok(sqlx::query_as!(
+        Identity,
+        "-- intents::identity
+        select i.tenant, r.run_id, r.step, r.slot, i.revision
+          from settled.intents i join settled.requests r on r.intent_id = i.id and r.verdict = 'accepted'
+         where i.id = $1",
+        id,
+    )
+    .fetch_optional(conn)
+    .await?)
 }
 
 /// The reference as its first caller spelled it; what travels in the message.

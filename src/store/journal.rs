@@ -14,7 +14,7 @@ pub struct Entry<'a> {
     pub intent_id: Option<Uuid>,
     /// Database time.
     pub at: Option<DateTime<Utc>>,
-    /// `look_up`, `act`, `evidence`, `conflict`, `administration`.
+    /// `look_up`, `act`, `evidence`, `history`, `conflict`, `administration`.
     pub kind: &'a str,
     /// The attempt it is about.
     pub attempt: Option<i32>,
@@ -51,7 +51,7 @@ pub struct Told {
     pub id: i64,
     /// When.
     pub at: DateTime<Utc>,
-    /// `look_up`, `act` or `evidence`.
+    /// `look_up`, `act`, `evidence` or `history`.
     pub kind: String,
     /// The attempt it is about.
     pub attempt: Option<i32>,
@@ -61,7 +61,7 @@ pub struct Told {
     pub data: Value,
 }
 
-/// All look-ups, acts and late evidence of an intent, oldest first. The caller holds the intent's row.
+/// All look-ups, acts, late evidence and losses of history of an intent, oldest first. The caller holds the intent's row.
 ///
 /// # Errors
 /// When Postgres does.
@@ -70,7 +70,7 @@ pub async fn evidence_of(conn: &mut PgConnection, intent_id: Uuid) -> Result<Vec
         Told,
         "-- journal::evidence_of
         select id, at, kind, attempt, actor, data from settled.journal
-         where intent_id = $1 and kind in ('look_up', 'act', 'evidence') order by id",
+         where intent_id = $1 and kind in ('look_up', 'act', 'evidence', 'history') order by id",
         intent_id,
     )
     .fetch_all(conn)

@@ -21,6 +21,7 @@ pub mod pauses;
 pub mod producers;
 pub mod queue;
 pub mod requests;
+pub mod rewinds;
 pub mod rounds;
 pub mod session;
 pub mod sightings;

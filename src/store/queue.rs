@@ -46,6 +46,8 @@ pub struct Picked {
     pub occurrence: i32,
     /// Attempts so far.
     pub attempt: i32,
+    /// A rewind may have taken attempts of it: it needs a proof about them.
+    pub rewound: bool,
     /// Key, where an earlier attempt or admission pinned it.
     pub key: Option<String>,
     /// Its secret.
@@ -102,19 +104,21 @@ pub async fn pick(
     let rows = sqlx::query!(
         r#"-- queue::pick
         with due as materialized (
-            select i.id, i.tenant, i.effect_scope, i.recipient, i.occurrence, i.attempt, i.key, i.kid, i.created_at, i.revision
+            select i.id, i.tenant, i.effect_scope, i.recipient, i.occurrence, i.attempt, i.key, i.kid, i.created_at, i.revision, i.rewind
               from settled.queue q join settled.intents i on i.id = q.intent_id
              where q.destination = $1 and q.kind = 'send' and q.leased_until is null
                and q.due_at <= coalesce($3, statement_timestamp())
                and (q.deadline is null or q.deadline > coalesce($3, statement_timestamp()))
                and i.state = 'pending'
+               -- History was lost since it came in, and that is not among its evidence yet.
+               and not exists (select from settled.rewinds w where w.number > i.rewind and w.ask_first_until > i.created_at)
                and not exists (select from settled.pauses p where p.scope = 'all'
                                 or (p.scope = 'tenant' and p.name = q.tenant)
                                 or (p.scope = 'destination' and p.name = q.destination))
              order by q.due_at limit $2
                for no key update of i skip locked)
         select i.id as "id!", i.tenant as "tenant!", i.effect_scope as "effect_scope!", i.recipient as "recipient!",
-               i.occurrence as "occurrence!", i.attempt as "attempt!", i.key, i.kid, i.created_at as "created_at!",
+               i.occurrence as "occurrence!", i.attempt as "attempt!", i.rewind > 0 as "rewound!", i.key, i.kid, i.created_at as "created_at!",
                i.revision as "revision!", r.run_id, r.step, r.slot, r.reference, p.body, coalesce($3, clock_timestamp()) as "now!"
           from due i
          cross join lateral (select r.run_id, r.step, r.slot, r.reference from settled.requests r
@@ -142,6 +146,7 @@ pub async fn pick(
             reference: row.reference,
             occurrence: row.occurrence,
             attempt: row.attempt,
+            rewound: row.rewound,
             key: row.key,
             kid: row.kid,
             created_at: row.created_at,
@@ -440,6 +445,23 @@ pub async fn free_questions(
                 or w.heartbeat_at < coalesce($1, clock_timestamp()) - make_interval(secs => $2))",
         at,
         heartbeat_limit_seconds,
+    )
+    .execute(conn)
+    .await?
+    .rows_affected())
+}
+
+/// Frees questions that are leased to this worker without its knowing: the answer to its claim was lost.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn free_unknown_questions(conn: &mut PgConnection, known: &[Uuid], worker: Uuid) -> Result<u64, StoreError> {
+    Ok(sqlx::query!(
+        "-- queue::free_unknown_questions
+        update settled.queue set leased_until = null, token = null
+         where kind = 'ask' and token = $2 and not intent_id = any($1)",
+        known,
+        worker,
     )
     .execute(conn)
     .await?

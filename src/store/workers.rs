@@ -6,14 +6,14 @@ use uuid::Uuid;
 
 use super::error::StoreError;
 
-/// Registers this process.
+/// Registers this process; anew where the database has forgotten it.
 ///
 /// # Errors
 /// When Postgres does.
 pub async fn register(conn: &mut PgConnection, id: Uuid, name: &str) -> Result<(), StoreError> {
     sqlx::query!(
         "-- workers::register
-        insert into settled.workers (id, name, version) values ($1, $2, $3)",
+        insert into settled.workers (id, name, version) values ($1, $2, $3) on conflict (id) do nothing",
         id,
         name,
         env!("CARGO_PKG_VERSION"),
@@ -23,19 +23,19 @@ pub async fn register(conn: &mut PgConnection, id: Uuid, name: &str) -> Result<(
     Ok(())
 }
 
-/// Beats once and returns the database's clock.
+/// Beats once and returns the number of the heartbeat; `None` where the database does not know the process.
 ///
 /// # Errors
 /// When Postgres does.
-pub async fn beat(conn: &mut PgConnection, id: Uuid, at: Option<DateTime<Utc>>) -> Result<DateTime<Utc>, StoreError> {
+pub async fn beat(conn: &mut PgConnection, id: Uuid, at: Option<DateTime<Utc>>) -> Result<Option<i64>, StoreError> {
     Ok(sqlx::query_scalar!(
-        r#"-- workers::beat
-        update settled.workers set heartbeat_at = coalesce($2, clock_timestamp()) where id = $1
-        returning heartbeat_at"#,
+        "-- workers::beat
+        update settled.workers set heartbeat_at = coalesce($2, clock_timestamp()), beats = beats + 1 where id = $1
+        returning beats",
         id,
         at,
     )
-    .fetch_one(conn)
+    .fetch_optional(conn)
     .await?)
 }
 

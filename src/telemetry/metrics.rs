@@ -67,6 +67,10 @@ pub enum Metric {
     HttpAnswers,
     /// Calls that were not let in.
     AuthFailures,
+    /// Quarantines.
+    Quarantine,
+    /// Steps of the database clock.
+    ClockSteps,
     /// Failure modes that were met and contained.
     FailureModes,
     /// This build.
@@ -75,7 +79,7 @@ pub enum Metric {
 
 impl Metric {
     /// All of them, for documentation and its test.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::Attempts,
         Self::AttemptDuration,
         Self::LookUps,
@@ -100,6 +104,8 @@ impl Metric {
         Self::LoopTick,
         Self::HttpAnswers,
         Self::AuthFailures,
+        Self::Quarantine,
+        Self::ClockSteps,
         Self::FailureModes,
         Self::BuildInfo,
     ];
@@ -131,6 +137,8 @@ impl Metric {
             Self::LoopTick => "settled_loop_last_tick_timestamp",
             Self::HttpAnswers => "settled_http_answers",
             Self::AuthFailures => "settled_auth_failures",
+            Self::Quarantine => "settled_quarantine",
+            Self::ClockSteps => "settled_clock_steps",
             Self::FailureModes => "settled_failure_modes",
             Self::BuildInfo => "settled_build",
         }
@@ -171,6 +179,8 @@ impl Metric {
             Self::LoopTick => "When a loop made its last step",
             Self::HttpAnswers => "Answers of the API, by route and status",
             Self::AuthFailures => "Calls that were not let in, by reason",
+            Self::Quarantine => "1 while a rewind of the database is not settled",
+            Self::ClockSteps => "Steps of the database clock against that of this process",
             Self::FailureModes => "Failure modes that were met and contained, by name",
             Self::BuildInfo => "This build",
         }
@@ -206,6 +216,8 @@ pub struct Metrics {
     loop_tick: Family<Labels<1>, Gauge<f64, AtomicU64>>,
     http_answers: Family<Labels<2>, Counter>,
     auth_failures: Family<Labels<1>, Counter>,
+    quarantine: Gauge,
+    clock_steps: Counter,
     failure_modes: Family<Labels<1>, Counter>,
 }
 
@@ -238,6 +250,8 @@ impl Metrics {
             loop_tick: Family::default(),
             http_answers: Family::default(),
             auth_failures: Family::default(),
+            quarantine: Gauge::default(),
+            clock_steps: Counter::default(),
             failure_modes: Family::default(),
         };
         let registry = &mut this.registry;
@@ -265,6 +279,8 @@ impl Metrics {
         add(registry, Metric::LoopTick, &this.loop_tick);
         add(registry, Metric::HttpAnswers, &this.http_answers);
         add(registry, Metric::AuthFailures, &this.auth_failures);
+        add(registry, Metric::Quarantine, &this.quarantine);
+        add(registry, Metric::ClockSteps, &this.clock_steps);
         add(registry, Metric::FailureModes, &this.failure_modes);
         // All of them from the start: an alert on a missing series never fires.
         for mode in FailureMode::ALL {
@@ -394,6 +410,16 @@ impl Metrics {
     /// Sets whether a destination is parked.
     pub fn parked(&self, destination: &str, parked: bool) {
         self.parked.get_or_create(&[("destination", destination.to_owned())]).set(i64::from(parked));
+    }
+
+    /// Sets whether a quarantine is on.
+    pub fn quarantine(&self, on: bool) {
+        self.quarantine.set(i64::from(on));
+    }
+
+    /// The database clock stepped.
+    pub fn clock_stepped(&self) {
+        self.clock_steps.inc();
     }
 
     /// A loop made a step, at that time (seconds since 1970).

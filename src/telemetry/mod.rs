@@ -2,11 +2,12 @@
 
 pub mod bar;
 pub mod metrics;
+pub mod notices;
 pub mod progress;
 
 use std::io::IsTerminal;
 
-use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{EnvFilter, Layer, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::config::settings::{LogForm, Telemetry};
 
@@ -27,12 +28,19 @@ pub enum TelemetryError {
 /// On a filter that cannot be read, and on the second call.
 pub fn init(settings: &Telemetry) -> Result<(), TelemetryError> {
     let filter = EnvFilter::try_new(&settings.level).map_err(|_| TelemetryError::Filter(settings.level.clone()))?;
-    let registry = tracing_subscriber::registry().with(filter);
+    // Warnings of Postgres are counted whatever the log shows.
+    let registry = tracing_subscriber::registry().with(notices::layer());
     // Colours are for people; in a journal or a file they would be noise.
     let colours = std::io::stderr().is_terminal();
     match settings.log {
-        LogForm::Text => registry.with(fmt::layer().with_ansi(colours).with_writer(std::io::stderr)).try_init(),
-        LogForm::Json => registry.with(fmt::layer().json().flatten_event(true).with_writer(std::io::stderr)).try_init(),
+        LogForm::Text => {
+            let lines = fmt::layer().with_ansi(colours).with_writer(std::io::stderr);
+            registry.with(lines.with_filter(filter)).try_init()
+        }
+        LogForm::Json => {
+            let lines = fmt::layer().json().flatten_event(true).with_writer(std::io::stderr);
+            registry.with(lines.with_filter(filter)).try_init()
+        }
     }
     .map_err(|_| TelemetryError::Twice)
 }

@@ -56,6 +56,16 @@ pub struct House {
     started: AtomicI64,
 }
 
+/// The logs of a failed test are kept for a look.
+impl Drop for House {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.directory.disable_cleanup(true);
+            println!("kept the logs in {}", self.directory.path().display());
+        }
+    }
+}
+
 impl House {
     /// `change` alters the configuration before it is written.
     pub async fn build(change: impl FnOnce(&mut toml::Table)) -> Self {
@@ -83,6 +93,10 @@ impl House {
         let file = directory.path().join("settled.toml");
         let mut settings: toml::Table = std::fs::read_to_string(&file).unwrap().parse().unwrap();
         hurry(&mut settings);
+        // Servers for tests are made to be thrown away.
+        if let Some(toml::Value::Table(database)) = settings.get_mut("database") {
+            database.insert("allow_fsync_off".to_owned(), true.into());
+        }
         change(&mut settings);
         std::fs::write(&file, settings.to_string()).unwrap();
         let started = AtomicI64::new(0);
@@ -119,19 +133,7 @@ impl House {
 
     /// Books an order and asks for its effect in one small transaction, as an application would.
     pub async fn ask(&self, destination: &str, reference: &str) -> Uuid {
-        let payload = match destination {
-            ORDERS => json!({"type": "order.placed", "order": reference}),
-            INVOICES => json!({"to": "ap@acme.test", "subject": format!("Invoice {reference}"), "text": "Please pay."}),
-            _ => json!({"to": "+436601234567", "text": format!("Your code for {reference}")}),
-        };
-        let request = NewRequest {
-            destination: destination.to_owned(),
-            reference: reference.to_owned(),
-            payload: payload.to_string(),
-            run_id: Some(format!("run-{reference}")),
-            step: Some(1),
-            options: Options { tenant: Some(TENANT.to_owned()), ..Options::default() },
-        };
+        let request = request(destination, reference);
         let mut business = self.db.pool.begin().await.unwrap();
         sqlx::query("insert into public.orders (number) values ($1)")
             .bind(reference)
@@ -187,6 +189,23 @@ async fn holds_within(pool: &PgPool, at_most: Duration, sql: &str) -> bool {
             return false;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// The call of an agent: the same reference, the same call.
+pub fn request(destination: &str, reference: &str) -> NewRequest {
+    let payload = match destination {
+        ORDERS => json!({"type": "order.placed", "order": reference}),
+        INVOICES => json!({"to": "ap@acme.test", "subject": format!("Invoice {reference}"), "text": "Please pay."}),
+        _ => json!({"to": "+436601234567", "text": format!("Your code for {reference}")}),
+    };
+    NewRequest {
+        destination: destination.to_owned(),
+        reference: reference.to_owned(),
+        payload: payload.to_string(),
+        run_id: Some(format!("run-{reference}")),
+        step: Some(1),
+        options: Options { tenant: Some(TENANT.to_owned()), ..Options::default() },
     }
 }
 

@@ -13,14 +13,19 @@
 #[path = "../it/support/db.rs"]
 mod db;
 
+#[expect(dead_code, reason = "shared with the suite in width")]
 mod count;
 mod cut;
 mod decided;
 mod frozen;
 mod house;
 mod kills;
+mod listed;
 mod points;
+#[expect(dead_code, reason = "shared with the suite in width")]
 mod process;
+#[expect(dead_code, reason = "shared with the suite in width")]
 mod proxy;
 mod starting;
 mod stopping;
+mod wire;

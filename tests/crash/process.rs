@@ -130,6 +130,13 @@ impl Process {
         })
     }
 
+    /// Its name in the ledger, once it is up.
+    pub fn worker(&self) -> Option<uuid::Uuid> {
+        let log = self.log();
+        let line = log.lines().find(|line| line.contains("settled is up"))?;
+        line.split("worker=").nth(1)?.get(..36)?.parse().ok()
+    }
+
     /// Everything it has logged.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()

@@ -10,7 +10,7 @@ use settled::domain::{
     intent::Identity,
     key::{Keyring, Spelling},
     outcome::{DoubtKind, Outcome, Proof},
-    state::{Asked, Folded, History, State, fold, holds_after},
+    state::{Asked, Folded, History, Lost, State, fold, holds_after},
 };
 
 use crate::rules::{Environment, Rules};
@@ -286,6 +286,8 @@ impl Row {
             asked: &asked,
             sightings: &sightings,
             statements: &statements,
+            // A rewind is modelled by the attempt that it took, of kind Phantom.
+            lost: Lost::Nothing,
             in_doubt: env.in_doubt,
             needs_approval: env.approval,
             deadline_passed,

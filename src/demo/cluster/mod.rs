@@ -7,6 +7,7 @@ mod account;
 mod find;
 pub mod hold;
 mod install;
+pub mod standby;
 
 use std::{
     fs,
@@ -118,19 +119,30 @@ impl Cluster {
             Access::Trust => None,
         };
         make(directory, &programs, &account, password.as_deref())?;
+        Self::start_made(directory, &programs, account, password, options.keep)
+    }
+
+    /// Starts Postgres over files that are there.
+    fn start_made(
+        directory: &Path,
+        programs: &Path,
+        account: Account,
+        password: Option<String>,
+        keep: bool,
+    ) -> Result<Self, ClusterError> {
         // The port is free now and could be taken in the next moment: then another one.
         let mut last = None;
         for _ in 0..5 {
             let port = free_port()?;
-            let postmaster = launch(directory, &programs, &account, port)?;
+            let postmaster = launch(directory, programs, &account, port)?;
             let mut cluster = Self {
                 directory: directory.to_owned(),
-                programs: programs.clone(),
+                programs: programs.to_owned(),
                 account,
                 postmaster,
                 port,
                 password: password.clone(),
-                keep: options.keep,
+                keep,
             };
             match cluster.wait_ready() {
                 Ok(()) => return Ok(cluster),
@@ -165,7 +177,7 @@ impl Cluster {
         let began = Instant::now();
         let pid_file = self.directory.join("data/postmaster.pid");
         loop {
-            if fs::read_to_string(&pid_file).is_ok_and(|text| text.lines().nth(7).map(str::trim) == Some("ready")) {
+            if fs::read_to_string(&pid_file).is_ok_and(|text| takes_connections(&text)) {
                 return Ok(());
             }
             let ended = self.postmaster.try_wait().map_err(io_error("watch Postgres"))?;
@@ -202,6 +214,10 @@ impl Drop for Cluster {
             let _ = fs::remove_dir_all(&self.directory);
         }
     }
+}
+
+fn takes_connections(pid_file: &str) -> bool {
+    pid_file.lines().nth(7).map(str::trim) == Some("ready")
 }
 
 /// An empty directory that only the account can read.

@@ -41,6 +41,7 @@ fn history<'a>(attempts: &'a [Attempt], asked: &'a [Asked], statements: &'a [Sta
         asked,
         sightings: &[],
         statements,
+        lost: Lost::Nothing,
         in_doubt: InDoubt::Ask,
         needs_approval: false,
         deadline_passed: false,
@@ -212,4 +213,62 @@ fn evidence_alone_does_not_send_again_what_has_failed() {
     let found_it = fold_from(State::Failed, &history(&attempts, &[found(1)], &[]));
     assert_eq!(found_it.state, State::Sent);
     assert_eq!(fold_from(State::Unknown, &history(&attempts, &[], &[])).state, State::Pending);
+}
+
+fn lost_since_the_beginning<'a>(attempts: &'a [Attempt], asked: &'a [Asked], said: &'a [Statement]) -> History<'a> {
+    History { lost: Lost::Attempts { asked_from: 0, stated_from: 0 }, ..history(attempts, asked, said) }
+}
+
+#[test]
+fn what_a_rewind_may_have_taken_is_in_doubt_until_it_is_proven_absent() {
+    let folded = fold(&lost_since_the_beginning(&[], &[], &[]));
+    assert_eq!((folded.state, folded.holds_effect, folded.doubtful), (State::Unknown, true, vec![LOST]));
+    assert_eq!(fold(&lost_since_the_beginning(&[], &[absent(LOST, 5)], &[])).state, State::Pending);
+    assert_eq!(fold(&lost_since_the_beginning(&[], &[absent(LOST, -1)], &[])).state, State::Unknown);
+    let found = fold(&lost_since_the_beginning(&[], &[found(LOST)], &[]));
+    assert_eq!((found.state, found.duplicate), (State::Sent, false));
+}
+
+#[test]
+fn what_was_asked_or_said_before_a_rewind_says_nothing_about_what_it_took() {
+    let (attempts, asked, said) = ([attempt(1, lost())], [absent(LOST, 5)], [Statement::Absent { upto: 1 }]);
+    let mut before = lost_since_the_beginning(&attempts, &asked, &said);
+    assert_eq!(fold(&before).state, State::Failed);
+    before.lost = Lost::Attempts { asked_from: 1, stated_from: 1 };
+    assert_eq!((fold(&before).state, fold(&before).doubtful), (State::Unknown, vec![LOST]));
+}
+
+#[test]
+fn a_rewind_puts_what_was_held_or_may_not_be_repeated_before_a_question_and_closes_nothing() {
+    let mut held = lost_since_the_beginning(&[], &[], &[]);
+    held.needs_approval = true;
+    assert_eq!(fold(&held).state, State::Unknown);
+    for policy in [InDoubt::Ask, InDoubt::Person, InDoubt::AtMostOnce, InDoubt::Compensate] {
+        held.in_doubt = policy;
+        assert_eq!(fold(&held).state, State::Unknown, "{policy:?}");
+    }
+    held.in_doubt = InDoubt::Harmless;
+    assert_eq!(fold(&held).state, State::Held);
+    let closed = [Statement::Closed];
+    let folded = fold(&lost_since_the_beginning(&[], &[], &closed));
+    assert_eq!((folded.state, folded.holds_effect), (State::Abandoned, true));
+}
+
+#[test]
+fn a_refused_attempt_after_a_rewind_keeps_its_effect_until_the_lost_ones_are_said_to_be_absent() {
+    let attempts = [attempt(1, refused())];
+    assert_eq!(fold(&lost_since_the_beginning(&attempts, &[absent(LOST, 5)], &[])).state, State::Unknown);
+    let asked_since = [Asked { newest: 1, ..absent(LOST, 5) }];
+    let folded = fold(&lost_since_the_beginning(&attempts, &asked_since, &[]));
+    assert_eq!((folded.state, folded.holds_effect), (State::Failed, true));
+    let said = [Statement::Absent { upto: 1 }];
+    assert!(!fold(&lost_since_the_beginning(&attempts, &asked_since, &said)).holds_effect);
+}
+
+#[test]
+fn one_effect_that_is_found_twice_is_no_duplicate() {
+    let attempts = [attempt(1, lost())];
+    let both = [found(LOST), found(1)];
+    assert!(!fold(&lost_since_the_beginning(&attempts, &both, &[])).duplicate);
+    assert!(fold(&lost_since_the_beginning(&[attempt(1, sent()), attempt(2, sent())], &[found(LOST)], &[])).duplicate);
 }

@@ -27,6 +27,7 @@ use crate::{
             told, words,
         },
         runner::Step,
+        watch,
     },
     store::{
         self,
@@ -67,6 +68,11 @@ impl Inner {
             earlier: earlier.clone(),
             // What the measurement rests on cannot wait for the measurement.
             heeds_lag: false,
+            distrusted: self
+                .sending
+                .watch
+                .stepped_within(watch::step_wait(config))
+                .then(|| "the database clock stepped".to_owned()),
         };
         let judged = question::judge(&mut tx, &case, about, round, (question, answer)).await?;
         let there = case.intent.state == State::Sent && case.effect_of() == Some(taken.attempt);

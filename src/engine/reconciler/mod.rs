@@ -4,6 +4,7 @@
 //! harms nobody. Every answer is a journal row; only the fold moves the intent.
 
 pub(super) mod budget;
+mod keys;
 pub mod lag;
 pub(super) mod question;
 mod replay;
@@ -33,9 +34,10 @@ use super::{
     fleet::Asked,
     folding::{Case, Cause, LookUpTold, Moved, after, settle},
     runner::{Progress, Step},
+    watch::step_wait,
 };
 use crate::{
-    domain::{absence::Judged, backoff, evidence::Verdict, state::State},
+    domain::{absence::Judged, backoff, evidence::Verdict, question::Seen, state::State},
     failpoint::failpoint,
     store::{self, error::StoreError, journal::Entry},
     telemetry::metrics::Metrics,
@@ -54,6 +56,8 @@ const AGAIN_AFTER: Duration = Duration::from_secs(2);
 pub struct Reconciler {
     asker: Arc<Asker>,
     under_way: UnderWay,
+    /// The answer to a claim was lost: questions may be leased to us that we do not know of.
+    claim_lost: bool,
 }
 
 /// Puts questions and writes what they prove.
@@ -82,7 +86,7 @@ impl Doubt {
 impl Reconciler {
     /// A reconciler; it sends replays through the same parts as the dispatcher.
     pub fn new(sending: Sending) -> Self {
-        Self { asker: Arc::new(Asker { sending }), under_way: UnderWay::default() }
+        Self { asker: Arc::new(Asker { sending }), under_way: UnderWay::default(), claim_lost: false }
     }
 
     /// Waits until no question is under way any more.
@@ -117,7 +121,7 @@ impl Reconciler {
         }
         let size = usize::try_from(chunk).unwrap_or(1);
         let calls = allowed.spend(&mut tx, name, left.len().div_ceil(size)).await?;
-        tx.commit().await?;
+        tx.commit().await.inspect_err(|_| self.claim_lost = true)?;
         metrics.asking(name, calls, allowed.suspended);
         let mut begun = Vec::new();
         for intents in left.chunks(size) {
@@ -281,15 +285,22 @@ impl Asker {
         let mut doubts = doubts.into_iter().peekable();
         while doubts.peek().is_some() {
             let group: Vec<Doubt> = doubts.by_ref().take(size).collect();
-            let subjects: Vec<Subject> = group.iter().map(question::subject).collect();
+            let mut subjects: Vec<Subject> = Vec::new();
+            let mut parts = Vec::new();
+            for doubt in &group {
+                let first = subjects.len();
+                subjects
+                    .extend(keys::of(&self.sending, doubt).await?.into_iter().map(|key| question::subject(doubt, key)));
+                parts.push(first..subjects.len());
+            }
             let (sending, charged) = (&self.sending, std::mem::take(charged));
             let target = Target { sending, name, generation, config: &config, look_up: &*look_up, charged };
             let round = Round::ask(&target, &subjects).await?;
             failpoint!("reconcile-after-look-up");
-            for (at, doubt) in group.into_iter().enumerate() {
+            for (part, doubt) in parts.into_iter().zip(group) {
                 let intent_id = doubt.case.intent.id;
                 let done = match &round {
-                    Some(round) => self.conclude(doubt, round, at).await,
+                    Some(round) => self.conclude(doubt, round, part, step_wait(&config)).await,
                     None => self.ended(doubt, "the destination cannot be asked").await,
                 };
                 left.extend(done.err().into_iter().flat_map(|error| unconcluded(intent_id, &error)));
@@ -298,17 +309,34 @@ impl Asker {
         Ok(left)
     }
 
-    /// Judges the answer under the lock of the row and lets the fold do the rest.
-    async fn conclude(&self, doubt: Doubt, round: &Round, index: usize) -> Result<(), StoreError> {
-        let at = self.sending.clock.sql_now();
+    /// Judges the answer under the lock of the row and lets the fold do the rest. One part of the round for each key that the
+    /// doubtful attempt may have used: the one that forbids most counts.
+    async fn conclude(
+        &self,
+        doubt: Doubt,
+        round: &Round,
+        parts: std::ops::Range<usize>,
+        wait: Duration,
+    ) -> Result<(), StoreError> {
+        let (at, before) = (self.sending.clock.sql_now(), self.sending.clock.boot());
         let mut tx = self.sending.pool.begin().await?;
         store::durable(&mut tx).await?;
         let Some(case) = Case::lock(&mut tx, doubt.case.intent.id, at).await? else { return Ok(()) };
+        self.sending.watch.heard(before, case.intent.now);
         let asked_at = round.asked_at();
-        let about = About::doubt(&case, &doubt);
-        let (question, answer) = round.part(index);
-        let seen = answer.seen.first().cloned();
-        let judged = question::judge(&mut tx, &case, about, round, (question, answer)).await?;
+        let distrusted = self.sending.watch.distrusts(wait, question::began(&doubt));
+        let mut strictest: Option<(Judged, Option<Seen>)> = None;
+        for index in parts {
+            let about = About::doubt(&case, &doubt, distrusted.clone());
+            let (question, answer) = round.part(index);
+            let seen = answer.seen.first().cloned();
+            let next = question::judge(&mut tx, &case, about, round, (question, answer)).await?;
+            strictest = Some(match strictest {
+                Some(so_far) if keys::forbids(&so_far.0.verdict) >= keys::forbids(&next.verdict) => so_far,
+                Some(_) | None => (next, seen),
+            });
+        }
+        let Some((judged, seen)) = strictest else { return Ok(()) };
         let attempt = attributed(&case, doubt.number, asked_at, &judged);
         if matches!(judged.verdict, Verdict::Found { .. } | Verdict::Duplicate { .. }) {
             report_orphans(&mut tx, &case, seen.as_ref()).await?;
@@ -380,6 +408,10 @@ impl Step for Reconciler {
         {
             self.under_way.unconcluded(left);
             return Err(error);
+        }
+        if self.claim_lost {
+            store::queue::free_unknown_questions(&mut conn, &self.under_way.known(), worker).await?;
+            self.claim_lost = false;
         }
         let names = store::generations::with_questions_due(&mut conn, at).await?;
         drop(conn);

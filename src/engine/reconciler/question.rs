@@ -14,6 +14,7 @@ use crate::{
     domain::{
         absence::{self, Doubtful, EarlierAnswer, Judged, Known, Rules},
         question::{Answer, Probe, Question, Role},
+        rewind::LOST,
     },
     engine::{folding::Case, placement::closure_of},
     look_up::LookUp,
@@ -44,13 +45,13 @@ pub(super) fn rules(config: &Destination, look_up: &dyn LookUp) -> Option<Rules>
     })
 }
 
-/// What is looked for about an attempt in doubt.
-pub(super) fn subject(doubt: &Doubt) -> Subject {
+/// What is looked for about an attempt in doubt, under one of the keys that it may have used.
+pub(super) fn subject(doubt: &Doubt, key: String) -> Subject {
     let intent = &doubt.case.intent;
     let attempt = doubt.case.attempt(doubt.number);
     let started = attempt.map_or(intent.now, |a| a.claimed_at);
     let closure = attempt.map_or(intent.now, closure_of);
-    let probe = probe_of(intent, doubt.spelled.clone(), started, closure);
+    let probe = Probe { key, ..probe_of(intent, doubt.spelled.clone(), started, closure) };
     Subject { intent_id: intent.id, probe, now: intent.now }
 }
 
@@ -113,6 +114,13 @@ pub(super) async fn controls(
     Ok(controls)
 }
 
+/// From when the doubt was on record, for who asks whether the clock was watched since: a lost attempt was only after the
+/// rewind that took it.
+pub(super) fn began(doubt: &Doubt) -> DateTime<Utc> {
+    let attempt = doubt.case.attempt(doubt.number);
+    attempt.map_or(doubt.case.intent.created_at, |a| if doubt.number == LOST { closure_of(a) } else { a.claimed_at })
+}
+
 fn witness(role: Role, w: Witness) -> Probe {
     Probe {
         role,
@@ -161,11 +169,13 @@ pub(in crate::engine) struct About {
     pub earlier: Vec<EarlierAnswer>,
     /// A measured lag that is too long suspends absence.
     pub heeds_lag: bool,
+    /// Why the clock is not trusted about it just now; absence is suspended then.
+    pub distrusted: Option<String>,
 }
 
 impl About {
     /// An attempt in doubt, with the answers that the journal has.
-    pub(super) fn doubt(case: &Case, doubt: &Doubt) -> Self {
+    pub(super) fn doubt(case: &Case, doubt: &Doubt, distrusted: Option<String>) -> Self {
         let attempt = case.attempt(doubt.number);
         Self {
             number: doubt.number,
@@ -173,12 +183,12 @@ impl About {
             started_at: attempt.map_or(case.intent.now, |a| a.claimed_at),
             closure_at: attempt.map_or(case.intent.now, closure_of),
             earlier: case
-                .look_ups
-                .iter()
-                .filter(|(number, told)| *number == doubt.number && told.generation == doubt.generation)
-                .map(|(_, told)| EarlierAnswer { at: told.asked_at, nothing: told.nothing, error: told.error })
+                .look_ups_about(doubt.number)
+                .filter(|told| told.generation == doubt.generation)
+                .map(|told| EarlierAnswer { at: told.asked_at, nothing: told.nothing, error: told.error })
                 .collect(),
             heeds_lag: true,
+            distrusted,
         }
     }
 }
@@ -195,6 +205,7 @@ pub(in crate::engine) async fn judge(
     let namesakes = store::intents::namesakes(conn, &intent.reference, NAMESAKES).await?;
     let suspended = (i64::try_from(namesakes.len()).unwrap_or(i64::MAX) >= NAMESAKES)
         .then(|| format!("more than {NAMESAKES} intents carry this reference"))
+        .or_else(|| about.distrusted.clone())
         .or_else(|| round.suspended.clone().filter(|_| about.heeds_lag));
     let known = namesakes
         .into_iter()

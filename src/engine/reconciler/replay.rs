@@ -58,7 +58,7 @@ pub(super) async fn start(sending: &Sending, doubt: &Doubt, config: &Destination
     let Ok(slot) = Arc::clone(&served.slots).try_acquire_owned() else { return Ok(Replay::NotNow) };
     let allowance = Allowance::before_claim(&*sending.clock, served.config.lease());
     let mut tx = sending.pool.begin().await?;
-    store::durable(&mut tx).await?;
+    let Some(entered) = sending.watch.enter(&mut tx).await? else { return Ok(Replay::NotNow) };
     let Some(case) = Case::lock(&mut tx, doubt.case.intent.id, sending.clock.sql_now()).await? else {
         return Ok(Replay::Moved);
     };
@@ -89,10 +89,12 @@ pub(super) async fn start(sending: &Sending, doubt: &Doubt, config: &Destination
     store::attempts::open(&mut tx, &opening).await?;
     let allowance = allowance.no_longer_than((replay_until - now).to_std().unwrap_or_default());
     let claim = Claim { outgoing, token, allowance, lease_until, claimed_at: now, prepared: Ok(prepared) };
-    if let Err(error) = tx.commit().await {
-        // As with a claim: nothing was started, whether or not the row is there.
-        dispatcher::give_back(sending, &served.config.name, vec![claim], "the reply to the claim was lost").await;
-        return Err(error.into());
+    let committed = sending.watch.commit(tx, entered).await;
+    if !matches!(committed, Ok(true)) {
+        // As with a claim: nothing was started, whether or not the row is there, on this server and on its standbys.
+        dispatcher::give_back(sending, &served.config.name, vec![claim], "the reply to the claim was lost or warned")
+            .await;
+        return committed.map(|_| Replay::Started);
     }
     sending.metrics.moved(State::InFlight.as_str(), "reconciler");
     let (sending, served) = (sending.clone(), Arc::clone(served));

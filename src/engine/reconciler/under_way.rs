@@ -30,6 +30,11 @@ impl UnderWay {
         i64::try_from(self.about.values().filter(|(of, _)| of == name).count()).unwrap_or(i64::MAX)
     }
 
+    /// What is asked about.
+    pub fn known(&self) -> Vec<Uuid> {
+        self.about.values().flat_map(|(_, intents)| intents.iter().copied()).collect()
+    }
+
     /// Begins; `asking` gives what it could not conclude. When the lease is over another daemon may ask, so nobody waits for it
     /// any longer.
     pub fn begin(

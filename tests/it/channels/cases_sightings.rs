@@ -257,7 +257,7 @@ async fn another_name_for_the_same_key_after_a_doubt_is_a_second_effect() {
     assert_eq!(house.world.state(id).await, "sent");
     let own = house.world.text("select provider_id from settled.intents where id = $1", id).await.unwrap();
     house.report(&key, &own, "delivered", 1, None).await;
-    assert!(house.world.reasons(id).await.is_empty());
+    assert_eq!(house.world.reasons(id).await, Vec::<String>::new());
     house.report(&key, "SM-first", "delivered", 2, None).await;
     assert_eq!(
         (house.marks(id).await.as_str(), house.world.reasons(id).await),

@@ -73,7 +73,7 @@ async fn a_second_signal_ends_it_although_postgres_is_silent() {
         r#"
 destinations_revision = 1
 instance = {{ name = "test", region = "eu" }}
-database = {{ url = "{url}" }}
+database = {{ url = "{url}", allow_fsync_off = true }}
 http = {{ listen = "127.0.0.1:0" }}
 keys = {{ active = "k1", secrets = [{{ kid = "k1", file = "{}" }}] }}
 retention = {{ keys_days = 180, callers_replay_horizon = "30d", longest_retry_horizon = "7d" }}

@@ -66,6 +66,7 @@ async fn case_021_a_daemon_whose_clock_is_wrong_touches_no_claim_of_another() {
             fleet: Arc::clone(&right.fleet),
             clock,
             worker: sending.worker,
+            watch: Arc::clone(&sending.watch),
             heartbeat_limit: Duration::from_secs(60),
             metrics: Arc::clone(&sending.metrics),
         };

@@ -84,7 +84,8 @@ async fn with_a_million_settled_rows_every_look_up_names_its_index() {
     assert_eq!(queue::destinations_due(&mut tx, &names, None).await.unwrap(), names);
     assert_eq!(queue::pick(&mut tx, "hooks", 16, None).await.unwrap().len(), 16);
     assert_eq!(queue::claim_questions(&mut tx, "hooks", 16, 60.0, Uuid::new_v4(), None).await.unwrap().len(), 16);
-    assert!(attempts::lapsed(&mut tx, None, 30.0, 100).await.unwrap().is_empty());
+    let lapse = attempts::Lapse { heartbeat_limit: 30.0, began_at: chrono::Utc::now(), uptime: 1e6, distrusted: &[] };
+    assert!(attempts::lapsed(&mut tx, None, &lapse, 100).await.unwrap().is_empty());
     for (name, indexes) in [
         ("queue::destinations_due", &["queue_due"][..]),
         ("queue::pick", &["queue_due", "intents_pkey", "payloads_pkey", "requests_intent"]),

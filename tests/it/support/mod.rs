@@ -10,5 +10,6 @@ pub mod mail_servers;
 pub mod pgbouncer;
 pub mod process;
 pub mod relay;
+pub mod rewinding;
 pub mod scripted;
 pub mod world;

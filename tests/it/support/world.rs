@@ -12,11 +12,13 @@ use settled::{
         decider::Decider,
         dispatcher::{Dispatcher, Sending},
         fleet::Fleet,
+        quarantine::Quarantine,
         reaper::Reaper,
         reconciler::Reconciler,
         results::{Finished, Recorder},
         runner::Step,
         sweeper::Sweeper,
+        watch::{Beaten, Times, Watch},
     },
     look_up,
     store::{
@@ -34,6 +36,8 @@ use super::db::Database;
 
 /// Whose intents tests make.
 pub const TENANT: &str = "acme";
+/// After so long no caller repeats a call.
+pub const CALLERS: Duration = Duration::from_secs(86_400);
 
 /// See the module.
 pub struct World {
@@ -87,6 +91,7 @@ impl World {
             store::producers::grant_destination(&mut conn, TENANT, &config.name).await.unwrap();
             served.push(ready);
         }
+        store::instance::belongs(&mut conn, "test", "test").await.unwrap();
         let worker = Uuid::now_v7();
         store::workers::register(&mut conn, worker, "test").await.unwrap();
         drop(conn);
@@ -101,10 +106,13 @@ impl World {
         let (results, inbox) = mpsc::channel(4096);
         let metrics = Metrics::new();
         let any_clock: Arc<dyn Clock> = clock.clone();
+        let times = Times::of(fleet.iter().map(|served| &served.config), CALLERS);
+        let watch = Watch::new(worker, "test", Arc::clone(&any_clock), Arc::clone(&metrics), times);
         let sending = Sending {
             pool: db.pool.clone(),
             fleet: Arc::clone(&fleet),
             clock: Arc::clone(&any_clock),
+            watch: Arc::clone(&watch),
             keyring,
             region: "test".to_owned(),
             worker,
@@ -125,6 +133,7 @@ impl World {
                 fleet: Arc::clone(&fleet),
                 clock: Arc::clone(&any_clock),
                 worker,
+                watch,
                 heartbeat_limit: Duration::from_secs(86_400),
                 metrics: Arc::clone(&metrics),
             },
@@ -151,6 +160,23 @@ impl World {
             clock,
             fleet,
             worker,
+        }
+    }
+
+    /// A heartbeat.
+    pub async fn beat(&self) -> Beaten {
+        self.sending.watch.beat(&self.db.pool).await.unwrap()
+    }
+
+    /// The loop that follows a rewind.
+    pub fn quarantine(&self) -> Quarantine {
+        let sending = &self.sending;
+        Quarantine {
+            pool: sending.pool.clone(),
+            fleet: Arc::clone(&sending.fleet),
+            clock: Arc::clone(&sending.clock),
+            worker: self.worker,
+            metrics: Arc::clone(&sending.metrics),
         }
     }
 

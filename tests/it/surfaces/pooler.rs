@@ -28,7 +28,7 @@ async fn start(url: &str, pooler: &str, destinations: &str, migrate: bool) -> an
     let secret = dir.path().join("key");
     std::fs::write(&secret, "0123456789abcdef0123456789abcdef").unwrap();
     let text = format!(
-        "destinations_revision = 1\n[instance]\nname = \"test\"\nregion = \"eu\"\n[database]\nurl = \"{url}\"\npooler = \"{pooler}\"\n\
+        "destinations_revision = 1\n[instance]\nname = \"test\"\nregion = \"eu\"\n[database]\nurl = \"{url}\"\nallow_fsync_off = true\npooler = \"{pooler}\"\n\
          [http]\nlisten = \"127.0.0.1:0\"\n[keys]\nactive = \"k1\"\nsecrets = [{{ kid = \"k1\", file = {secret:?} }}]\n{destinations}"
     );
     let settings = config::load::parse_text("test", &text, std::iter::empty()).unwrap();

@@ -42,7 +42,7 @@ async fn case_107_sessions_that_only_read_are_retired_and_nothing_is_lost_or_sen
     std::fs::write(&secret, "0123456789abcdef0123456789abcdef").unwrap();
     let entry = mute_webhook("erp", &receiver, "in_doubt = \"person\"").replace("\n[", "\n[destinations.");
     let text = format!(
-        "destinations_revision = 1\n[instance]\nname = \"test\"\nregion = \"eu\"\n[database]\nurl = \"{}\"\n[http]\nlisten = \"127.0.0.1:0\"\n\
+        "destinations_revision = 1\n[instance]\nname = \"test\"\nregion = \"eu\"\n[database]\nurl = \"{}\"\nallow_fsync_off = true\n[http]\nlisten = \"127.0.0.1:0\"\n\
          [dispatcher]\nheartbeat = \"200ms\"\n[keys]\nactive = \"k1\"\nsecrets = [{{ kid = \"k1\", file = {secret:?} }}]\n[[destinations]]\n{entry}",
         db.url
     );

@@ -44,7 +44,7 @@ async fn a_daemon_that_migrates_is_alive_and_not_ready() {
     std::fs::write(&secret, "0123456789abcdef0123456789abcdef").unwrap();
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let text = format!(
-        "[instance]\nname = \"test\"\nregion = \"eu\"\n[database]\nurl = \"{}\"\n[http]\nlisten = \"{address}\"\n
+        "[instance]\nname = \"test\"\nregion = \"eu\"\n[database]\nurl = \"{}\"\nallow_fsync_off = true\n[http]\nlisten = \"{address}\"\n
          [keys]\nactive = \"k1\"\nsecrets = [{{ kid = \"k1\", file = {secret:?} }}]\n",
         db.url
     );

@@ -65,7 +65,8 @@ fn said(reply: &[u8]) -> &'static str {
             Outcome::Sent { .. } => assert!(status('2'), "sent, and no status said so"),
             Outcome::Refused { .. } => assert!(status('4'), "refused, and no status said so"),
             Outcome::NotSent { proof, .. } => {
-                assert!(matches!(proof, Proof::Deferred | Proof::Parked), "{proof:?} after the whole request was read");
+                let said_no = matches!(proof, Proof::Deferred | Proof::Throttled | Proof::Parked);
+                assert!(said_no, "{proof:?} after the whole request was read");
                 assert!(status('4'), "not sent, and no status said so");
             }
             Outcome::Ambiguous { .. } => {}
@@ -193,6 +194,7 @@ pub fn question() -> Question {
         role,
         key: key.to_owned(),
         reference: reference.to_owned(),
+        spelled: None,
         occurrence: 1,
         recipient: "ap@acme.test".to_owned(),
         sent_from: at(0),

@@ -6,7 +6,10 @@ use chrono::{DateTime, TimeDelta, Utc};
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Value, json};
 use settled::{
-    channels::{self, Channel, Wire, classify::retry_after},
+    channels::{
+        self, Channel, Wire,
+        classify::{Unit, retry_after},
+    },
     config::{
         destination::Destination,
         load::parse_text,
@@ -179,7 +182,7 @@ pub fn headers(bytes: &[u8]) -> &'static str {
         }
     }
     for now in [0, 784_111_687, 1_772_600_000, u64::MAX] {
-        if let Some(wait) = retry_after(&headers, now, Duration::from_secs(CAP)) {
+        if let Some(wait) = retry_after(&headers, Unit::Seconds, now, Duration::from_secs(CAP)) {
             assert!((1..=CAP).contains(&wait), "a wait of {wait} s");
             assert_eq!(headers.len(), 1, "a wait by two values");
             word = "wait";
