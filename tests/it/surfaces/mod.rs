@@ -8,6 +8,7 @@ mod config;
 mod doctor;
 mod http;
 mod http_support;
+pub(crate) mod openapi;
 mod pooler;
 mod read_only;
 mod reading;
