@@ -49,7 +49,21 @@ pub(super) struct Pauses {
     pauses: Vec<Pause>,
 }
 
-impl Named {
+/// What is resumed.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ResumeCall, example = json!({ "scope": "destination", "name": "erp-orders" }))]
+pub(super) struct Resumed {
+    /// `all`, `destination` or `tenant`.
+    #[schema(value_type = PauseScope)]
+    scope: String,
+    /// Name of the destination or tenant; absent or empty for all.
+    #[serde(default)]
+    #[schema(max_length = 63, pattern = "^[A-Za-z0-9._-]*$")]
+    name: String,
+}
+
+impl Resumed {
     fn scope(&self) -> Result<Scope, Problem> {
         match (self.scope.as_str(), self.name.as_str()) {
             ("all", "") => Ok(Scope::All),
@@ -113,10 +127,10 @@ pub(super) async fn add(
 ) -> Result<Response, Problem> {
     let person = caller.must_be_person()?;
     let bytes = body::read(&headers, body).await?;
-    let named: Named = body::parse(&bytes)?;
-    let scope = named.scope()?;
+    let Named { scope, name, reason } = body::parse(&bytes)?;
+    let scope = Resumed { scope, name }.scope()?;
     may_touch(person, &scope)?;
-    let reason = pauses::checked(&scope, &named.reason)
+    let reason = pauses::checked(&scope, &reason)
         .map_err(|refused| Problem::field(ProblemKind::Invalid, refused.field, refused.rule))?;
     let mut conn = state.pool.acquire().await?;
     if let Scope::Destination(name) = &scope
@@ -137,7 +151,7 @@ pub(super) async fn add(
     delete, path = "/v1/pauses", tag = "pauses", operation_id = "resume",
     summary = "Send again what a pause stopped",
     description = "The pause is named in the body; 404 where it is not paused.",
-    request_body = Named,
+    request_body = Resumed,
     responses((status = 200, description = "The pauses that are left", body = Pauses), refusals::Pausing),
     security(("responder" = []), ("admin" = [])),
 )]
@@ -149,7 +163,7 @@ pub(super) async fn remove(
 ) -> Result<Response, Problem> {
     let person = caller.must_be_person()?;
     let bytes = body::read(&headers, body).await?;
-    let scope = body::parse::<Named>(&bytes)?.scope()?;
+    let scope = body::parse::<Resumed>(&bytes)?.scope()?;
     may_touch(person, &scope)?;
     let mut conn = state.pool.acquire().await?;
     let gone = pauses::remove(&mut conn, &scope, &person.actor()).await?;

@@ -12,6 +12,7 @@ pub(crate) mod openapi;
 mod pooler;
 mod read_only;
 mod reading;
+mod schemathesis;
 mod starting;
 mod tokens;
 mod unserved;
