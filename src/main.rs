@@ -6,6 +6,7 @@ use secrecy::ExposeSecret;
 #[cfg(feature = "demo")]
 use settled::bench;
 use settled::{
+    api,
     cli::{
         self, Command,
         exit::{Exit, Failure},
@@ -27,6 +28,7 @@ async fn main() -> ExitCode {
         Command::Serve { migrate } => serve(&cli, *migrate).await,
         Command::Doctor => return ended(examine(&cli).await),
         Command::Verify(verify) => return verified(&cli, verify).await,
+        Command::Openapi => api::openapi::document().map_err(anyhow::Error::msg).and_then(cli::say),
         #[cfg(feature = "demo")]
         Command::Demo(demo) => return play(demo).await,
         #[cfg(feature = "demo")]

@@ -108,6 +108,8 @@ pub enum Command {
         /// Which shell
         shell: clap_complete::Shell,
     },
+    /// Print the description of the HTTP API, OpenAPI 3.1
+    Openapi,
     /// Write the manual pages into a directory
     Man {
         /// It must exist

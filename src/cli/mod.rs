@@ -74,7 +74,7 @@ pub fn say(text: &str) -> anyhow::Result<()> {
 pub async fn run(cli: &Cli) -> Option<Exit> {
     let context = Context::new(cli);
     let result = match &cli.command {
-        Command::Serve { .. } | Command::Doctor | Command::Verify(_) => return None,
+        Command::Serve { .. } | Command::Doctor | Command::Openapi | Command::Verify(_) => return None,
         #[cfg(feature = "demo")]
         Command::Demo(_) | Command::Bench { .. } => return None,
         Command::Check => check::run(&context),
