@@ -32,9 +32,26 @@ async fn main() -> ExitCode {
         #[cfg(feature = "demo")]
         Command::Demo(demo) => return play(demo).await,
         #[cfg(feature = "demo")]
-        Command::Bench { intents, concurrency, rate, seconds } => {
-            let (intents, concurrency, rate, seconds) = (*intents, *concurrency, *rate, *seconds);
-            measure(bench::Arguments { intents, concurrency, rate, seconds, json: cli.json }).await
+        Command::Bench { intents, concurrency, rate, seconds, fault, rows, storm, backlog } => {
+            let fault = match fault.as_deref().map(str::parse::<bench::fault::Shares>).transpose() {
+                Ok(fault) => fault,
+                Err(error) => {
+                    cli::complain(&anyhow::anyhow!("--fault: {error}"));
+                    return Exit::Usage.into();
+                }
+            };
+            let arguments = bench::Arguments {
+                intents: *intents,
+                concurrency: concurrency.clone(),
+                rate: *rate,
+                seconds: *seconds,
+                fault,
+                rows: *rows,
+                storm: *storm,
+                backlog: *backlog,
+                json: cli.json,
+            };
+            measure(arguments).await
         }
         // `cli::run` has taken every other command.
         _ => return Exit::Usage.into(),

@@ -121,15 +121,27 @@ pub enum Command {
         /// Intents in the backlog
         #[arg(long, default_value_t = 20_000)]
         intents: u32,
-        /// Sends at the same time
-        #[arg(long, default_value_t = 64)]
-        concurrency: u32,
+        /// Sends at the same time, one drain each
+        #[arg(long, value_delimiter = ',', default_value = "1,16,64,256", value_parser = clap::value_parser!(u32).range(1..=4096))]
+        concurrency: Vec<u32>,
         /// Intents a second in the latency part
-        #[arg(long, default_value_t = 100)]
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         rate: u32,
-        /// Seconds of the latency part
+        /// Seconds of each latency part, and of --backlog
         #[arg(long, default_value_t = 20)]
         seconds: u32,
+        /// Only this: shares of the sends that go wrong, such as late=0.002,lost=0.001 (late, cut, lost, refused, failed)
+        #[arg(long, group = "part")]
+        fault: Option<String>,
+        /// Only this: the rates among so many settled rows, beside those of the empty ledger
+        #[arg(long, group = "part")]
+        rows: Option<u32>,
+        /// Only this: half of the sends fail, and twenty callers ask for each effect
+        #[arg(long, group = "part")]
+        storm: bool,
+        /// Only this: memory of the daemon while so many rows are due
+        #[arg(long, group = "part")]
+        backlog: Option<u32>,
     },
     /// Play the guided demonstration with private Postgres and fake downstreams
     #[cfg(feature = "demo")]

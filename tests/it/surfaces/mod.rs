@@ -1,6 +1,7 @@
 //! Configuration, HTTP API and command line, as their callers see them.
 
 mod asking;
+mod bench;
 mod bulk;
 mod cases;
 mod cli;
