@@ -21,7 +21,7 @@ use settled::{
         fleet::Fleet,
         resolution::{self, Act, Person, Target, Words},
     },
-    store::{self, tokens::Kind},
+    store::tokens::Kind,
 };
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
@@ -129,14 +129,9 @@ pub async fn asked_until_settled(house: &House, settled: &str) {
             return;
         }
         assert!(began.elapsed() < PATIENCE * 6, "after {:?} it is not so that {settled}", began.elapsed());
-        let waiting = "select intent_id from settled.queue where kind = 'ask' and leased_until is null
-                          and due_at > clock_timestamp() + interval '5 s'";
-        let waiting: Vec<Uuid> = sqlx::query_scalar(waiting).fetch_all(&house.db.pool).await.unwrap();
-        let mut conn = house.db.pool.acquire().await.unwrap();
-        for id in waiting {
-            store::queue::ask_now(&mut conn, id, None).await.unwrap();
-        }
-        drop(conn);
+        let sooner = "update settled.queue set due_at = clock_timestamp()
+                       where kind = 'ask' and leased_until is null and due_at > clock_timestamp() + interval '5 s'";
+        sqlx::query(sooner).execute(&house.db.pool).await.unwrap();
         tokio::time::sleep(Duration::from_secs(3)).await;
     }
 }
