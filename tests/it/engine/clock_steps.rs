@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use chrono::TimeDelta;
 use settled::{
+    clock::Clock,
     demo::fakes::{faults::Fault, webhook::Webhook},
     engine::runner::{Progress, Step},
 };
@@ -13,7 +14,7 @@ use super::doubt::{Doubt, PAYLOAD};
 use crate::support::{fragments::webhook, world::World};
 
 fn step(world: &World, by: TimeDelta) {
-    world.clock.set_wall(settled::clock::Clock::now(&*world.clock) + by);
+    world.clock.set_wall(world.clock.now() + by);
 }
 
 /// An attempt of a worker that never reports.
@@ -51,6 +52,20 @@ async fn a_step_is_noticed_by_what_it_would_hasten_before_the_next_heartbeat_is(
 }
 
 #[tokio::test]
+async fn a_reading_that_waited_for_a_lock_while_younger_ones_came_is_no_step() {
+    let (_receiver, mut world, id) = in_flight().await;
+    // Read before the wait, and heard after the heartbeat.
+    let (asked, read) = (world.clock.boot(), world.clock.now());
+    world.turn(30);
+    world.beat().await;
+    world.sending.watch.heard(asked, read);
+    world.reaper.step().await.unwrap();
+    assert_eq!(world.state(id).await, "unknown");
+    let text = world.sending.metrics.text().unwrap();
+    assert!(text.contains("settled_clock_steps_total 0"), "{text}");
+}
+
+#[tokio::test]
 async fn a_daemon_that_has_just_started_takes_no_lease_for_over_that_it_has_not_seen_as_long() {
     let (receiver, first, id) = in_flight().await;
     // The clock steps while no daemon looks, and another one starts after that.
@@ -85,6 +100,20 @@ async fn after_a_step_either_way_nothing_is_absent_until_the_time_has_gone_by() 
         sqlx::query("update settled.queue set due_at = '2000-01-01'").execute(&doubt.world.db.pool).await.unwrap();
         doubt.sent_again("INV-2").await;
     }
+}
+
+#[tokio::test]
+async fn a_reading_that_waited_for_a_lock_while_younger_ones_came_is_no_step() {
+    let (_receiver, mut world, id) = in_flight().await;
+    // Read before the wait, and heard after the heartbeat.
+    let (asked, read) = (world.clock.boot(), world.clock.now());
+    world.turn(30);
+    world.beat().await;
+    world.sending.watch.heard(asked, read);
+    world.reaper.step().await.unwrap();
+    assert_eq!(world.state(id).await, "unknown");
+    let text = world.sending.metrics.text().unwrap();
+    assert!(text.contains("settled_clock_steps_total 0"), "{text}");
 }
 
 #[tokio::test]
