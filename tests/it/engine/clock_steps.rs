@@ -103,20 +103,6 @@ async fn after_a_step_either_way_nothing_is_absent_until_the_time_has_gone_by() 
 }
 
 #[tokio::test]
-async fn a_reading_that_waited_for_a_lock_while_younger_ones_came_is_no_step() {
-    let (_receiver, mut world, id) = in_flight().await;
-    // Read before the wait, and heard after the heartbeat.
-    let (asked, read) = (world.clock.boot(), world.clock.now());
-    world.turn(30);
-    world.beat().await;
-    world.sending.watch.heard(asked, read);
-    world.reaper.step().await.unwrap();
-    assert_eq!(world.state(id).await, "unknown");
-    let text = world.sending.metrics.text().unwrap();
-    assert!(text.contains("settled_clock_steps_total 0"), "{text}");
-}
-
-#[tokio::test]
 async fn a_daemon_that_has_just_started_believes_no_absence_that_rests_on_a_wait_it_has_not_seen() {
     let receiver = Arc::new(Webhook::start().await.unwrap());
     let entries = [webhook("erp", &receiver, "", "absent_by_lag = \"resend\"")];
