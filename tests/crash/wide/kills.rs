@@ -129,13 +129,27 @@ pub async fn asked_until_settled(house: &House, settled: &str) {
         if is {
             return;
         }
-        assert!(began.elapsed() < PATIENCE * 6, "after {:?} it is not so that {settled}", began.elapsed());
+        let late = if began.elapsed() > PATIENCE * 6 { open(house).await } else { Vec::new() };
+        assert!(late.is_empty(), "after {:?} it is not so that {settled}:\n{}", began.elapsed(), late.join("\n"));
         let sooner = "update settled.queue set due_at = clock_timestamp()
                        where kind = 'ask' and leased_until is null and due_at > clock_timestamp() + interval '5 s'";
         sqlx::query(sooner).execute(&house.db.pool).await.unwrap();
         send_again_what_was_refused(house).await;
         tokio::time::sleep(Duration::from_secs(3)).await;
     }
+}
+
+/// What is not settled, in numbers, and what the last answers were: the database goes with the scene.
+async fn open(house: &House) -> Vec<String> {
+    let open = "select concat_ws(' ', count(*), i.destination, i.state, 'queue', q.kind, case when q.leased_until is not null then 'leased' end,
+                                 'lease over for', max(now() - a.lease_until), 'last answer', max(l.why))
+                  from settled.intents i
+                  left join settled.queue q on q.intent_id = i.id
+                  left join settled.attempts a on a.intent_id = i.id and a.closed_at is null
+                  left join lateral (select j.data ->> 'why' as why from settled.journal j
+                                      where j.intent_id = i.id and j.kind = 'look_up' order by j.id desc limit 1) l on true
+                 where i.state <> 'sent' group by i.destination, i.state, q.kind, q.leased_until is not null";
+    sqlx::query_scalar(open).fetch_all(&house.db.pool).await.unwrap()
 }
 
 impl Scene<'_> {
