@@ -92,9 +92,8 @@ pub fn judge(world: &World, question: &Question, rules: &Rules, env: &Environmen
             hits.iter_mut().for_each(|hit| *hit = (question.who, kid));
         }
         // Lost attempts may have used any downstream that was meant since; one of them is asked.
-        let elsewhere = rules.lost_at_one_downstream
-            && question.number == GONE
-            && world.generation != world.backup_generation;
+        let elsewhere =
+            rules.lost_at_one_downstream && question.number == GONE && world.generation != world.backup_generation;
         let suspended = world.suspended(rules) || elsewhere;
         verdict(Matter {
             who: question.who,
