@@ -354,7 +354,10 @@ impl Asker {
         let Some(case) = Case::lock(&mut tx, doubt.case.intent.id, at).await? else { return Ok(()) };
         self.sending.watch.heard(before, case.intent.now);
         let asked_at = round.asked_at();
-        let distrusted = self.sending.watch.distrusts(wait, question::began(&doubt));
+        let distrusted = match self.sending.watch.distrusts(wait, question::began(&doubt)) {
+            Some(why) => Some(why),
+            None => question::elsewhere(&mut tx, &case, doubt.number).await?,
+        };
         let mut strictest: Option<(Judged, Option<Seen>)> = None;
         for index in parts {
             let about = About::doubt(&case, &doubt, distrusted.clone());
