@@ -37,7 +37,7 @@ use super::{
     watch::step_wait,
 };
 use crate::{
-    domain::{absence::Judged, backoff, evidence::Verdict, question::Seen, state::State},
+    domain::{absence::Judged, backoff, evidence::Verdict, failure_mode::FailureMode, question::Seen, state::State},
     failpoint::failpoint,
     store::{self, error::StoreError, journal::Entry},
     telemetry::metrics::Metrics,
@@ -208,6 +208,10 @@ impl Asker {
             self.ended(doubt, "its generation of the destination is not known any more").await?;
             return Ok(None);
         };
+        let served = self.sending.fleet.get(&name);
+        if doubt.case.look_ups.is_empty() && served.is_some_and(|served| served.generation != doubt.generation) {
+            self.sending.metrics.failure_mode(FailureMode::ProviderChanged);
+        }
         if doubt.case.intent.state == State::Unknown {
             match replay::start(&self.sending, &doubt, &config).await? {
                 Replay::Started | Replay::Moved => return Ok(None),
