@@ -149,11 +149,22 @@ fn probe(role: Role, key: &str, reference: &str, from: i64, until: i64) -> Probe
     }
 }
 
+const ELDER: &str = "11111111111111111111111111111111";
+const YOUNGER: &str = "22222222222222222222222222222222";
+const MADE_UP: &str = "33333333333333333333333333333333";
+
+/// The one in doubt, and its controls.
+fn probes(matter: &Matter) -> Vec<Probe> {
+    vec![
+        probe(Role::Subject, key_of(matter.who, matter.kid), "inv-2291", 0, CLOSURE),
+        probe(Role::Elder, ELDER, "inv-2290", -50, -40),
+        probe(Role::Younger, YOUNGER, "inv-2292", CLOSURE + 1, CLOSURE + 2),
+        probe(Role::Impossible, MADE_UP, "zzz-none", 0, CLOSURE),
+    ]
+}
+
 /// Witnesses and controls are always in order here; what happens without them is shown beside the judge.
 fn case(matter: &Matter) -> Case {
-    const ELDER: &str = "11111111111111111111111111111111";
-    const YOUNGER: &str = "22222222222222222222222222222222";
-    const MADE_UP: &str = "33333333333333333333333333333333";
     let hit = |id: String, key: &str, reference: &str| Hit {
         id: Some(id),
         key: matter.shows_keys.then(|| key.to_owned()),
@@ -186,15 +197,7 @@ fn case(matter: &Matter) -> Case {
             closure_at: at(CLOSURE),
             account: Some("acme-live".to_owned()),
         },
-        question: settled::domain::question::Question {
-            probes: vec![
-                probe(Role::Subject, key_of(matter.who, matter.kid), "inv-2291", 0, CLOSURE),
-                probe(Role::Elder, ELDER, "inv-2290", -50, -40),
-                probe(Role::Younger, YOUNGER, "inv-2292", CLOSURE + 1, CLOSURE + 2),
-                probe(Role::Impossible, MADE_UP, "zzz-none", 0, CLOSURE),
-            ],
-            now: at(asked_at),
-        },
+        question: settled::domain::question::Question { probes: probes(matter), now: at(asked_at) },
         answer: Answer {
             seen: vec![
                 if hits.is_empty() { Seen::Nothing } else { Seen::Hits { hits } },

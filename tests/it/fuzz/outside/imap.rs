@@ -22,7 +22,7 @@ thread_local! {
 pub fn mailbox(bytes: &[u8]) -> &'static str {
     let question = question();
     let (answer, heard) = MAILBOX.with(|mailbox| {
-        mailbox.play(look_up, Speaks::LikeAMailbox, &turns(bytes), async |(imap, _): &(Imap, _)| {
+        mailbox.play(look_up, Speaks::Mailbox, &turns(bytes), async |(imap, _): &(Imap, _)| {
             imap.ask(&question).await.printable()
         })
     });
