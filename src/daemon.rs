@@ -44,9 +44,6 @@ use crate::{
     telemetry::{metrics::Metrics, progress::Progress},
 };
 
-/// How long send slots come free before they are filled by the next claim, while there is work.
-const GATHER: Duration = Duration::from_millis(2);
-
 /// Results that may wait to be written before claiming stops.
 const UNWRITTEN: usize = 1024;
 /// What the end waits for each of its last steps.
@@ -239,8 +236,8 @@ impl House {
         stop: &CancellationToken,
     ) -> Vec<JoinHandle<()>> {
         let timing = &self.settings.dispatcher;
-        // A claim is a durable commit: one for the slots that come free in this time, not one for each.
-        let quick = Pace { busy: GATHER, idle_min: timing.poll_min, idle_max: timing.poll_max };
+        // The dispatcher waits by itself until a claim is worth its commit.
+        let quick = Pace { busy: Duration::ZERO, idle_min: timing.poll_min, idle_max: timing.poll_max };
         let calm = Pace {
             busy: Duration::from_millis(20),
             idle_min: Duration::from_millis(100),

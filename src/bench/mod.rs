@@ -1,176 +1,207 @@
-//! `settled bench`: what one daemon does on this machine, as ratios to a bare yardstick measured in the same run.
+//! `settled bench`: what one daemon does on this machine, as ratios to bare yardsticks measured in the same run.
 //!
 //! Absolute figures do not travel between machines; the flush rate of the disk is printed beside them. The load is bounded
-//! in number and ends by itself; everything runs on loopback against a private Postgres.
+//! in number and time and ends by itself; everything runs on loopback against a private Postgres.
 
 mod daemon;
+mod drain;
+pub mod fault;
 mod figures;
 mod load;
+mod mail;
+mod rows;
 mod sink;
+mod storm;
+mod usage;
 mod yardstick;
 
 use std::time::Duration;
 
 use anyhow::Context;
-use serde::Serialize;
 
-use self::{daemon::Bench, figures::Usage};
+pub use self::figures::Figures;
+use self::{
+    daemon::{Bench, Plan},
+    figures::{Enqueued, Latency, Machine},
+    sink::Sink,
+    usage::Usage,
+};
 use crate::{
     demo::cluster::{Access, Cluster, Options},
+    store,
     telemetry::bar::Bar,
 };
 
-/// What to measure.
-#[derive(Debug, Clone)]
+/// Sends at the same time in the parts that have one number of them.
+const ORDINARY: u32 = 64;
+/// Connections to the relay.
+const CONNECTIONS: [u32; 2] = [1, 16];
+/// A run with fewer intents than this is a trial of the commands, and its yardsticks take less time.
+const WHOLE: u32 = 2_000;
+
+/// What to measure. The last five choose one part; without them everything else is measured.
+#[derive(Debug, Clone, Default)]
 pub struct Arguments {
     /// Intents in the backlog.
     pub intents: u32,
-    /// Sends at the same time.
-    pub concurrency: u32,
+    /// Sends at the same time, one drain each.
+    pub concurrency: Vec<u32>,
     /// Intents a second in the latency part.
     pub rate: u32,
-    /// Seconds of the latency part.
+    /// Seconds of each latency part.
     pub seconds: u32,
+    /// Shares of the sends that go wrong.
+    pub fault: Option<fault::Shares>,
+    /// Settled rows that are there already.
+    pub rows: Option<u32>,
+    /// Half of the sends fail, and everything is asked for twenty times.
+    pub storm: bool,
+    /// Rows that are due: what the daemon's memory does.
+    pub backlog: Option<u32>,
     /// One JSON object instead of a table.
     pub json: bool,
 }
 
-/// The figures of one run.
-#[derive(Debug, Clone, Serialize)]
-pub struct Figures {
-    /// Flushes of one 8 kB write that the disk does in a second.
-    pub fdatasync_per_second: f64,
-    /// POSTs a second of a bare hyper loop, kept connections, same sink and concurrency.
-    pub yardstick_kept_per_second: f64,
-    /// The same with a connection for each POST, as the daemon sends.
-    pub yardstick_fresh_per_second: f64,
-    /// Bare inserts of the same bytes a second, 16 clients, one a transaction.
-    pub bare_inserts_per_second: f64,
-    /// `settled.enqueue` a second, 16 clients, one a transaction.
-    pub enqueues_per_second: f64,
-    /// … 500 a transaction, one client.
-    pub bulk_enqueues_per_second: f64,
-    /// Intents delivered from the backlog a second.
-    pub deliveries_per_second: f64,
-    /// To the yardstick with fresh connections.
-    pub deliveries_to_yardstick: f64,
-    /// CPU of the daemon for one delivery, microseconds.
-    pub daemon_cpu_us: f64,
-    /// CPU of Postgres for one delivery, microseconds.
-    pub postgres_cpu_us: f64,
-    /// WAL for one delivery after the enqueue, bytes.
-    pub wal_bytes_per_delivery: f64,
-    /// Largest memory of the daemon, MB.
-    pub daemon_peak_mb: f64,
-    /// From the start of the enqueue by SQL to the arrival, milliseconds.
-    pub latency_p50_ms: f64,
-    /// …
-    pub latency_p99_ms: f64,
-    /// References that arrived more than once.
-    pub doubled: usize,
-    /// References that never arrived.
-    pub lost: usize,
+impl Arguments {
+    /// How long a yardstick is measured.
+    fn lasting(&self) -> Duration {
+        Duration::from_millis(if self.intents < WHOLE { 200 } else { 2000 })
+    }
 }
 
 /// Measures.
 ///
 /// # Errors
-/// When the private Postgres or the daemon cannot be started.
+/// When the private Postgres or the daemon cannot be started, or the daemon ends.
 pub async fn run(arguments: &Arguments) -> anyhow::Result<Figures> {
     let bar = Bar::spinning("a Postgres of its own", arguments.json);
     let cluster = tokio::task::spawn_blocking(|| {
         Cluster::start(&Options { access: Access::Trust, keep: false }).context("start a private Postgres")
     })
     .await??;
-    bar.says("yardsticks");
-    let fdatasync = yardstick::fdatasync(cluster.directory())?;
-    let sink = sink::Sink::start().await?;
-    let kept = yardstick::posts(sink.address(), arguments.concurrency, true).await?;
-    let fresh = yardstick::posts(sink.address(), arguments.concurrency, false).await?;
-    sink.forget();
-    let bench = Bench::build(&cluster, &sink, arguments.concurrency).await?;
-    bar.says("enqueues");
-    let bare = load::bare_inserts(&bench.pool).await?;
-    let enqueues = load::enqueues(&bench.pool, &sink).await?;
-    let bulk = load::backlog(&bench.pool, arguments.intents).await?;
-    let wanted = enqueues.count + u64::from(arguments.intents);
-    let before = Usage::of_postgres(&cluster)?;
-    let wal = load::wal_position(&bench.pool).await?;
-    let child = bench.start(&sink).await?;
-    bar.says("deliveries");
-    let drained = sink.drained(wanted, Duration::from_secs(300));
-    let took = bar.follow(wanted, || sink.count(), drained).await;
-    bench.settled(wanted, Duration::from_secs(60)).await?;
-    let wal = load::wal_position(&bench.pool).await? - wal;
-    let postgres = Usage::of_postgres(&cluster)?.cpu_seconds - before.cpu_seconds;
-    let usage = Usage::of_process(child.id())?;
-    let per_second = sink.count() as f64 / took.as_secs_f64();
-    sink.forget_times();
-    bar.says("latency");
-    let latency = load::latency(&bench.pool, &sink, arguments.rate, arguments.seconds).await?;
-    let peak = Usage::of_process(child.id())?.peak_mb;
-    let per = |seconds: f64| seconds * 1e6 / wanted as f64;
-    let figures = Figures {
-        fdatasync_per_second: fdatasync,
-        yardstick_kept_per_second: kept,
-        yardstick_fresh_per_second: fresh,
-        bare_inserts_per_second: bare,
-        enqueues_per_second: enqueues.per_second,
-        bulk_enqueues_per_second: bulk,
-        deliveries_per_second: per_second,
-        deliveries_to_yardstick: per_second / fresh,
-        daemon_cpu_us: per(usage.cpu_seconds),
-        postgres_cpu_us: per(postgres),
-        wal_bytes_per_delivery: wal / wanted as f64,
-        daemon_peak_mb: peak,
-        latency_p50_ms: latency.percentile(0.50),
-        latency_p99_ms: latency.percentile(0.99),
-        doubled: sink.doubled(),
-        lost: usize::try_from(wanted + latency.count).unwrap_or(0).saturating_sub(sink.distinct()),
+    let sink = Sink::start().await?;
+    let machine = Machine {
+        cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        fdatasync_per_second: yardstick::fdatasync(cluster.directory(), arguments.lasting())?,
     };
-    bench.stop(child).await?;
+    let mut figures = Figures::of(machine);
+    if let Some(shares) = arguments.fault {
+        figures.fault = Some(fault::run(&cluster, &sink, arguments.intents, shares, &bar).await?);
+    } else if let Some(rows) = arguments.rows {
+        figures.rows = Some(rows::among(&cluster, &sink, arguments, rows, &bar).await?);
+    } else if arguments.storm {
+        figures.storm = Some(storm::run(&cluster, &sink, arguments, &bar).await?);
+    } else if let Some(rows) = arguments.backlog {
+        figures.backlog = Some(rows::backlog(&cluster, &sink, arguments, rows, &bar).await?);
+    } else {
+        whole(&cluster, &sink, arguments, &mut figures, &bar).await?;
+    }
     Ok(figures)
 }
 
-impl Figures {
-    /// A table for people.
-    pub fn table(&self) -> String {
-        let rows = [
-            ("fdatasync of the disk", format!("{:.0}/s", self.fdatasync_per_second)),
-            ("yardstick: bare hyper POSTs, kept connections", format!("{:.0}/s", self.yardstick_kept_per_second)),
-            ("yardstick: bare hyper POSTs, a connection each", format!("{:.0}/s", self.yardstick_fresh_per_second)),
-            ("yardstick: bare inserts, 16 clients", format!("{:.0}/s", self.bare_inserts_per_second)),
-            (
-                "enqueue by SQL, one a transaction, 16 clients",
-                format!(
-                    "{:.0}/s = {:.2} of bare inserts",
-                    self.enqueues_per_second,
-                    self.enqueues_per_second / self.bare_inserts_per_second
-                ),
-            ),
-            ("enqueue by SQL, 500 a transaction", format!("{:.0}/s", self.bulk_enqueues_per_second)),
-            (
-                "deliveries from the backlog",
-                format!(
-                    "{:.0}/s = {:.2} of a connection each, {:.2} of kept connections",
-                    self.deliveries_per_second,
-                    self.deliveries_to_yardstick,
-                    self.deliveries_per_second / self.yardstick_kept_per_second
-                ),
-            ),
-            (
-                "CPU for one delivery",
-                format!("{:.0} us daemon + {:.0} us Postgres", self.daemon_cpu_us, self.postgres_cpu_us),
-            ),
-            ("WAL for one delivery after the enqueue", format!("{:.0} B", self.wal_bytes_per_delivery)),
-            ("peak memory of the daemon", format!("{:.1} MB", self.daemon_peak_mb)),
-            (
-                "enqueue by SQL to arrival",
-                format!("p50 {:.1} ms, p99 {:.1} ms", self.latency_p50_ms, self.latency_p99_ms),
-            ),
-        ];
-        let mut table = rows.iter().map(|(what, figure)| format!("{what:<48} {figure}\n")).collect::<String>();
-        table.push_str(&format!("lost={} doubled={}", self.lost, self.doubled));
-        table
+async fn whole(
+    cluster: &Cluster,
+    sink: &Sink,
+    arguments: &Arguments,
+    figures: &mut Figures,
+    bar: &Bar,
+) -> anyhow::Result<()> {
+    let relay = mail::Relay::start().await?;
+    let mut concurrencies = arguments.concurrency.clone();
+    if !concurrencies.contains(&ORDINARY) {
+        concurrencies.push(ORDINARY);
     }
+    let plan = Plan::hooks(sink, &concurrencies).with_mail(&relay, &CONNECTIONS);
+    let bench = Bench::build(cluster, plan).await?;
+    store::bench::tune(&bench.pool).await?;
+    bar.says("enqueues");
+    figures.enqueue = Some(enqueue(&bench, arguments).await?);
+    clear(&bench, sink).await?;
+    for concurrency in &arguments.concurrency {
+        let way = drain::Way { concurrency: *concurrency, lasting: arguments.lasting(), after_checkpoint: false };
+        let count = drain::share(arguments.intents, *concurrency);
+        figures.drains.push(drain::run(cluster, &bench, sink, count, way, bar).await?);
+    }
+    let way = drain::Way { concurrency: ORDINARY, lasting: arguments.lasting(), after_checkpoint: true };
+    figures.after_checkpoint = Some(drain::run(cluster, &bench, sink, arguments.intents, way, bar).await?);
+    let (idle, latency) = latency(cluster, &bench, sink, arguments, bar).await?;
+    (figures.idle_cpu_share, figures.latency) = (Some(idle), latency);
+    for connections in CONNECTIONS {
+        let mails = (arguments.intents / 4).min(connections * 2_000).max(10);
+        figures.mail.push(mail::drain(&bench, &relay, (connections, mails), arguments.lasting(), bar).await?);
+    }
+    Ok(())
+}
+
+/// Producers alone, beside bare inserts of the same bytes.
+async fn enqueue(bench: &Bench, arguments: &Arguments) -> anyhow::Result<Enqueued> {
+    let (pool, lasting, hook) = (&bench.pool, arguments.lasting(), Plan::hook(ORDINARY));
+    let bare = load::bare_inserts(pool, lasting).await?;
+    let bare_bulk = load::bare_bulk(pool, lasting).await?;
+    let single = load::enqueues(pool, &hook, "single", lasting).await?;
+    let bulk = load::backlog(pool, &hook, "bulk", arguments.intents).await?;
+    Ok(Enqueued {
+        bare_per_second: bare.per_second,
+        single_per_second: single.per_second,
+        single_to_bare: single.per_second / bare.per_second,
+        single_p99_ms: single.times.percentile(0.99),
+        bare_bulk_per_second: bare_bulk,
+        bulk_per_second: bulk,
+        bulk_to_bare: bulk / bare_bulk,
+    })
+}
+
+/// Sends what the producers left.
+async fn clear(bench: &Bench, sink: &Sink) -> anyhow::Result<()> {
+    let mut running = bench.start()?;
+    let began = std::time::Instant::now();
+    while store::bench::unsent(&bench.pool).await? > 0 {
+        running.check()?;
+        anyhow::ensure!(began.elapsed() < Duration::from_secs(300), "the backlog was not sent in five minutes");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    running.stop().await?;
+    sink.forget();
+    Ok(())
+}
+
+/// An idle daemon, and then a steady rate by SQL and by HTTP.
+async fn latency(
+    cluster: &Cluster,
+    bench: &Bench,
+    sink: &Sink,
+    arguments: &Arguments,
+    bar: &Bar,
+) -> anyhow::Result<(f64, Vec<Latency>)> {
+    bar.says("latency");
+    sink.forget();
+    let running = bench.ready().await?;
+    let cpu =
+        |running: &daemon::Running| anyhow::Ok(running.usage()?.cpu_seconds + Usage::of_postgres(cluster)?.cpu_seconds);
+    let lasting = arguments.lasting() * 2;
+    // The caches of a new session are filled by what comes first.
+    tokio::time::sleep(lasting / 4).await;
+    let before = cpu(&running)?;
+    tokio::time::sleep(lasting).await;
+    let idle = (cpu(&running)? - before) / lasting.as_secs_f64();
+    let seconds = Duration::from_secs(u64::from(arguments.seconds));
+    let callers = load::Callers::new(bench.api, &bench.token);
+    let mut all = Vec::new();
+    for (by, ways) in [("sql", load::By::Sql(bench.pool.clone())), ("http", load::By::Http(callers))] {
+        sink.forget();
+        let before = cpu(&running)?;
+        let (times, wanted) = load::latency(&ways, &Plan::hook(ORDINARY), sink, arguments.rate, seconds).await?;
+        let used = cpu(&running)? - before;
+        all.push(Latency {
+            by,
+            per_second: arguments.rate,
+            p50_ms: times.percentile(0.50),
+            p99_ms: times.percentile(0.99),
+            cpu_us: used * 1e6 / f64::from(wanted.max(1)),
+            lost: (wanted as usize).saturating_sub(times.count()),
+            doubled: sink.doubled(),
+        });
+    }
+    running.stop().await?;
+    Ok((idle, all))
 }

@@ -14,16 +14,14 @@ use hyper::{Request, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-const FOR: Duration = Duration::from_secs(2);
-
 /// Flushes of an 8 kB write a second, on the disk of the database.
-pub(super) fn fdatasync(directory: &Path) -> anyhow::Result<f64> {
+pub(super) fn fdatasync(directory: &Path, lasting: Duration) -> anyhow::Result<f64> {
     let path = directory.join("flush.probe");
     let mut file = File::create(&path)?;
     let block = [7_u8; 8192];
     let began = Instant::now();
     let mut flushes = 0_u32;
-    while began.elapsed() < FOR / 2 {
+    while began.elapsed() < lasting {
         file.seek(SeekFrom::Start(0))?;
         file.write_all(&block)?;
         file.sync_data()?;
@@ -35,7 +33,7 @@ pub(super) fn fdatasync(directory: &Path) -> anyhow::Result<f64> {
 }
 
 /// POSTs of 500 bytes a second by a bare loop.
-pub(super) async fn posts(address: SocketAddr, concurrency: u32, keep: bool) -> anyhow::Result<f64> {
+pub(super) async fn posts(address: SocketAddr, concurrency: u32, keep: bool, lasting: Duration) -> anyhow::Result<f64> {
     let began = Instant::now();
     let mut loops = tokio::task::JoinSet::new();
     for _ in 0..concurrency {
@@ -43,7 +41,7 @@ pub(super) async fn posts(address: SocketAddr, concurrency: u32, keep: bool) -> 
             let body = Bytes::from(vec![b'x'; 500]);
             let mut sent = 0_u64;
             let mut connection = None;
-            while began.elapsed() < FOR {
+            while began.elapsed() < lasting {
                 if connection.is_none() || !keep {
                     connection = Some(connect(address).await?);
                 }
@@ -63,7 +61,8 @@ pub(super) async fn posts(address: SocketAddr, concurrency: u32, keep: bool) -> 
     Ok(sent as f64 / began.elapsed().as_secs_f64())
 }
 
-async fn connect(address: SocketAddr) -> anyhow::Result<http1::SendRequest<Full<Bytes>>> {
+/// A connection whose other half runs by itself.
+pub(super) async fn connect(address: SocketAddr) -> anyhow::Result<http1::SendRequest<Full<Bytes>>> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;

@@ -101,11 +101,15 @@ pub enum Command {
     Check,
     /// Look at this installation, reading only: clocks, durability, locks, roles, doubt, secrets, controls
     Doctor,
+    /// Prove the guarantees here: try the ledger, send canaries to destinations, lose a reply on purpose
+    Verify(Verify),
     /// Write the completions of a shell to stdout
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
     },
+    /// Print the description of the HTTP API, OpenAPI 3.1
+    Openapi,
     /// Write the manual pages into a directory
     Man {
         /// It must exist
@@ -117,20 +121,56 @@ pub enum Command {
         /// Intents in the backlog
         #[arg(long, default_value_t = 20_000)]
         intents: u32,
-        /// Sends at the same time
-        #[arg(long, default_value_t = 64)]
-        concurrency: u32,
+        /// Sends at the same time, one drain each
+        #[arg(long, value_delimiter = ',', default_value = "1,16,64,256", value_parser = clap::value_parser!(u32).range(1..=4096))]
+        concurrency: Vec<u32>,
         /// Intents a second in the latency part
-        #[arg(long, default_value_t = 100)]
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         rate: u32,
-        /// Seconds of the latency part
+        /// Seconds of each latency part, and of --backlog
         #[arg(long, default_value_t = 20)]
         seconds: u32,
+        /// Only this: shares of the sends that go wrong, such as late=0.002,lost=0.001 (late, cut, lost, refused, failed)
+        #[arg(long, group = "part")]
+        fault: Option<String>,
+        /// Only this: the rates among so many settled rows, beside those of the empty ledger
+        #[arg(long, group = "part")]
+        rows: Option<u32>,
+        /// Only this: half of the sends fail, and twenty callers ask for each effect
+        #[arg(long, group = "part")]
+        storm: bool,
+        /// Only this: memory of the daemon while so many rows are due
+        #[arg(long, group = "part")]
+        backlog: Option<u32>,
     },
     /// Play the guided demonstration with private Postgres and fake downstreams
     #[cfg(feature = "demo")]
     #[command(args_conflicts_with_subcommands = true)]
     Demo(Demo),
+}
+
+/// `settled verify`.
+#[derive(Debug, Args)]
+#[group(id = "what", required = true, multiple = true, args = ["destinations", "all", "ledger_only"])]
+pub struct Verify {
+    /// Send canaries to these destinations
+    #[arg(long = "destination", value_name = "NAME", num_args = 1.., conflicts_with_all = ["all", "ledger_only"])]
+    pub destinations: Vec<String>,
+    /// To all that are configured
+    #[arg(long, conflicts_with = "ledger_only")]
+    pub all: bool,
+    /// Try the ledger only; nothing is sent
+    #[arg(long)]
+    pub ledger_only: bool,
+    /// How long each canary is waited for; should be longer than the longest lag
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = humantime::parse_duration)]
+    pub wait: std::time::Duration,
+    /// Do it without asking
+    #[arg(long)]
+    pub yes: bool,
+    /// Where the API is, and a producer's token that will try to decide there
+    #[command(flatten)]
+    pub api: Api,
 }
 
 /// `settled enqueue`.

@@ -107,9 +107,16 @@ struct Candidate {
     near_cap: bool,
 }
 
+/// How long slots come free before they are filled: a claim is a durable commit, one for many of them.
+const GATHER: Duration = Duration::from_millis(2);
+/// How long a step waits for a slot where all are in use.
+const FULL: Duration = Duration::from_millis(20);
+
 /// The loop.
 pub struct Dispatcher {
     sending: Sending,
+    /// Destinations that the last step claimed for.
+    busy: Vec<Arc<Served>>,
 }
 
 impl Dispatcher {
@@ -119,44 +126,48 @@ impl Dispatcher {
         for served in sending.fleet.iter() {
             sending.metrics.breaker(&served.config.name, served.breaker.is_open());
         }
-        Self { sending }
+        Self { sending, busy: Vec::new() }
+    }
+
+    /// After a claim: until a quarter of the slots of one of its destinations is free again, but not for long. Where every
+    /// slot of every destination is in use, until one is free.
+    async fn gather(&mut self) {
+        let busy = std::mem::take(&mut self.busy);
+        if self.free().is_empty() {
+            let all = self.sending.fleet.iter().cloned().collect();
+            let _none_yet = tokio::time::timeout(FULL, any_of(all, |_| 1)).await;
+        }
+        if !busy.is_empty() {
+            let quarter = |served: &Served| (served.config.limits.concurrency / 4).max(1);
+            let _not_so_many = tokio::time::timeout(GATHER, any_of(busy, quarter)).await;
+        }
+    }
+
+    /// Destinations with a free slot, as far as their results can still be taken.
+    fn free(&self) -> Vec<&Arc<Served>> {
+        let s = &self.sending;
+        s.fleet.iter().filter(|served| served.slots.available_permits() > 0 && s.results.capacity() > 0).collect()
     }
 
     /// Destinations that may take something now, with how many.
     async fn candidates(&self, conn: &mut PgConnection) -> Result<Vec<Candidate>, StoreError> {
         let s = &self.sending;
-        let names: Vec<String> = s
-            .fleet
-            .iter()
-            .filter(|served| served.slots.available_permits() > 0 && s.results.capacity() > 0)
-            .map(|served| served.config.name.clone())
-            .collect();
-        if names.is_empty() {
-            return Ok(Vec::new());
-        }
-        let due = store::queue::destinations_due(conn, &names, s.clock.sql_now()).await?;
-        if due.is_empty() {
-            return Ok(Vec::new());
-        }
-        let stopped = store::generations::stopped(conn).await?;
-        let limited = store::paces::limited(conn, s.clock.sql_now()).await?;
+        let free = self.free();
+        let names: Vec<String> = free.iter().map(|served| served.config.name.clone()).collect();
+        let caps: Vec<i64> = free.iter().map(|served| i64::from(served.config.limits.open_unknowns)).collect();
+        let due = store::queue::destinations_due(conn, &names, &caps, s.clock.sql_now()).await?;
         let mut candidates = Vec::new();
-        for name in due.iter().filter(|name| !stopped.contains(name)) {
-            let Some(served) = s.fleet.get(name) else { continue };
-            let pace = limited.iter().find(|limited| limited.destination == *name);
-            served.pace.learned(pace.is_some_and(|pace| pace.learned));
-            if pace.is_some_and(|pace| pace.waits) {
-                continue;
-            }
+        for due in due {
+            let Some(served) = s.fleet.get(&due.destination) else { continue };
+            served.pace.learned(due.learned);
             let cap = i64::from(served.config.limits.open_unknowns);
-            let open = store::queue::open_unknowns(conn, name, cap).await?;
-            if open >= cap {
+            if due.open >= cap {
                 continue;
             }
             let free = served.slots.available_permits().min(s.batch).min(s.results.capacity());
             let lets = served.breaker.allows(s.clock.boot(), free);
             if lets.sends > 0 {
-                let near_cap = open * 2 >= cap || cap <= i64::from(served.config.limits.concurrency) * NARROW;
+                let near_cap = due.open * 2 >= cap || cap <= i64::from(served.config.limits.concurrency) * NARROW;
                 let (served, wanted, probe) = (Arc::clone(served), lets.sends, lets.probe);
                 candidates.push(Candidate { served, wanted, probe, near_cap });
             }
@@ -323,7 +334,7 @@ impl Dispatcher {
         Ok(Proofs::Stale(Some(settle(conn, &stale, &policy, &cause).await?)))
     }
 
-    fn prepare(
+    pub(super) fn prepare(
         &self,
         served: &Served,
         pick: Picked,
@@ -386,10 +397,25 @@ pub(super) async fn give_back(sending: &Sending, destination: &str, claims: Vec<
     }
 }
 
+/// Waits until one of the destinations has so many free slots.
+async fn any_of(destinations: Vec<Arc<Served>>, wanted: impl Fn(&Served) -> u32) {
+    let free = destinations.iter().map(|served| Box::pin(served.slots.acquire_many(wanted(served))));
+    let free: Vec<_> = free.collect();
+    if !free.is_empty() {
+        // What it gives is put back at once: who claims takes it.
+        let _first = futures_util::future::select_all(free).await;
+    }
+}
+
 impl Step for Dispatcher {
     const NAME: &'static str = "dispatcher";
 
     async fn step(&mut self) -> Result<Progress, StoreError> {
+        self.gather().await;
+        if self.free().is_empty() {
+            // Until a slot comes free Postgres is not asked.
+            return Ok(Progress::Idle);
+        }
         let mut conn = self.sending.pool.acquire().await?;
         let candidates = self.candidates(&mut conn).await?;
         drop(conn);
@@ -400,7 +426,11 @@ impl Step for Dispatcher {
                 break;
             }
             match self.claim_and_send(&candidate).await {
-                Ok(claimed) => started += claimed,
+                Ok(0) => {}
+                Ok(claimed) => {
+                    started += claimed;
+                    self.busy.push(Arc::clone(&candidate.served));
+                }
                 Err(error) if error.spares_others() => {
                     tracing::warn!(destination = %candidate.served.config.name, %error, "nothing claimed for this destination");
                     failed = Some(error);

@@ -81,7 +81,8 @@ pub fn drive<S: Step + 'static>(
             }
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = &mut woken => wait = Duration::ZERO.max(pace.busy),
+                // After work the pause lets more gather; who wakes it then would have it looked for what has just been found.
+                () = &mut woken, if wait > pace.busy => wait = pace.busy,
                 () = tokio::time::sleep(wait) => {}
             }
         }

@@ -76,21 +76,6 @@ pub async fn unpark(conn: &mut PgConnection, destination: &str) -> Result<bool, 
     Ok(done.rows_affected() == 1)
 }
 
-/// Destinations that must not be sent to now: parked, paused, or all paused.
-///
-/// # Errors
-/// When Postgres does.
-pub async fn stopped(conn: &mut PgConnection) -> Result<Vec<String>, StoreError> {
-    Ok(sqlx::query_scalar!(
-        "-- destinations::stopped
-        select d.name from settled.destinations d
-         where d.parked_at is not null
-            or exists (select from settled.pauses p where p.scope = 'all' or (p.scope = 'destination' and p.name = d.name))"
-    )
-    .fetch_all(conn)
-    .await?)
-}
-
 /// Whether nothing must be sent to a destination for a tenant now: parked, or one of them or everything paused.
 ///
 /// # Errors

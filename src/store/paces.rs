@@ -27,34 +27,6 @@ pub struct PaceRow {
     pub not_before: Option<DateTime<Utc>>,
 }
 
-/// What the dispatcher must know before it claims.
-#[derive(Debug, Clone)]
-pub struct Limited {
-    /// Name of the destination.
-    pub destination: String,
-    /// A pace was learned and is in force.
-    pub learned: bool,
-    /// It asked for a pause that is not over.
-    pub waits: bool,
-}
-
-/// Destinations whose pace is limited now.
-///
-/// # Errors
-/// When Postgres does.
-pub async fn limited(conn: &mut PgConnection, at: Option<DateTime<Utc>>) -> Result<Vec<Limited>, StoreError> {
-    Ok(sqlx::query_as!(
-        Limited,
-        r#"-- paces::limited
-        select destination, learned is not null as "learned!",
-               coalesce(not_before > coalesce($1, statement_timestamp()), false) as "waits!"
-          from settled.paces where learned is not null or not_before is not null"#,
-        at,
-    )
-    .fetch_all(conn)
-    .await?)
-}
-
 /// Locks the row of a destination, making it where there is none, and reads the time.
 ///
 /// # Errors

@@ -60,26 +60,62 @@ pub struct Picked {
     pub now: DateTime<Utc>,
 }
 
-/// Which of these destinations have something due to be sent now.
+/// A destination with something due, and what stands in the way.
+#[derive(Debug, Clone)]
+pub struct Due {
+    /// Its name.
+    pub destination: String,
+    /// A learned pace is in force.
+    pub learned: bool,
+    /// Open unknowns, counted up to the cap.
+    pub open: i64,
+}
+
+/// Which of these destinations have something due that may be sent now: not parked, not paused, not waiting because the
+/// destination asked for it. Beside each its open unknowns, counted up to its cap (see [`open_unknowns`]).
 ///
 /// The first row of the index tells, whatever else waits: `exists` was seen to read the whole queue for an idle destination.
 /// Here and below `statement_timestamp()`, because a comparison with the volatile `clock_timestamp()` cannot bound an index
-/// scan: rows that are due tomorrow would be read at every poll.
+/// scan: rows that are due tomorrow would be read at every poll. One statement, because this is asked before every claim.
 ///
 /// # Errors
 /// When Postgres does.
 pub async fn destinations_due(
     conn: &mut PgConnection,
     destinations: &[String],
+    caps: &[i64],
     at: Option<DateTime<Utc>>,
-) -> Result<Vec<String>, StoreError> {
-    Ok(sqlx::query_scalar!(
+) -> Result<Vec<Due>, StoreError> {
+    Ok(sqlx::query_as!(
+        Due,
         r#"-- queue::destinations_due
-        select d as "d!" from unnest($1::text[]) d
-         where (select q.due_at from settled.queue q
-                 where q.destination = d and q.kind = 'send' and q.leased_until is null
-                 order by q.due_at limit 1) <= coalesce($2, statement_timestamp())"#,
+        select d.name as "destination!", coalesce(p.learned, false) as "learned!", u.open as "open!"
+          from unnest($1::text[], $2::bigint[]) d (name, cap)
+          left join lateral (
+            select p.learned is not null as learned, p.not_before from settled.paces p where p.destination = d.name offset 0) p on true
+         cross join lateral (
+            select case when (select q.due_at from settled.queue q
+                               where q.destination = d.name and q.kind = 'send' and q.leased_until is null
+                               order by q.due_at limit 1) <= coalesce($3, statement_timestamp())
+                         -- A CASE keeps the order: what has nothing due is not counted.
+                         then (select count(*) from (
+                                (select q.intent_id from settled.queue q
+                                  where q.destination = d.name and q.kind = 'ask'
+                                    and (select i.state from settled.intents i where i.id = q.intent_id) = 'unknown'
+                                  order by q.due_at limit d.cap)
+                                union all
+                                (select q.intent_id from settled.queue q
+                                  where q.destination = d.name and q.kind = 'wait'
+                                    and (select i.state from settled.intents i where i.id = q.intent_id) = 'unknown'
+                                  order by q.due_at limit d.cap)) x)
+                   end as open offset 0) u
+         where u.open is not null
+           and coalesce(p.not_before <= coalesce($3, statement_timestamp()), true)
+           and (select s.parked_at from settled.destinations s where s.name = d.name) is null
+           and not exists (select from settled.pauses s
+                            where s.scope = 'all' or (s.scope = 'destination' and s.name = d.name))"#,
         destinations,
+        caps,
         at,
     )
     .fetch_all(conn)

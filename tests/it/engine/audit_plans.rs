@@ -72,7 +72,7 @@ async fn no_poll_reads_what_is_not_due() {
             tx.rollback().await.unwrap();
         };
     }
-    measure!("destinations_due", c => queue::destinations_due(c, &names, None));
+    measure!("destinations_due", c => queue::destinations_due(c, &names, &[1000, 1000], None));
     measure!("pick", c => queue::pick(c, "busy", 16, None));
     measure!("pick, idle", c => queue::pick(c, "idle", 16, None));
     measure!("with_questions_due", c => generations::with_questions_due(c, None));

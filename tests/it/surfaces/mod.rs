@@ -1,6 +1,7 @@
 //! Configuration, HTTP API and command line, as their callers see them.
 
 mod asking;
+mod bench;
 mod bulk;
 mod cases;
 mod cli;
@@ -8,9 +9,12 @@ mod config;
 mod doctor;
 mod http;
 mod http_support;
+pub(crate) mod openapi;
 mod pooler;
 mod read_only;
 mod reading;
+mod schemathesis;
 mod starting;
 mod tokens;
 mod unserved;
+mod verify;
