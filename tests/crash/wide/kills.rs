@@ -115,9 +115,12 @@ async fn settle(house: &House, caller: &mut Caller<'_>, intents: usize, telling:
         }
     }
     asked_until_settled(house, AT_REST).await;
-    // Where absence can be proven, nobody is needed; by the lag alone a person decides.
-    let proven = format!("select bool_and(state = 'sent') from settled.intents where destination <> '{CODES}'");
-    asked_until_settled(house, &proven).await;
+    asked_until_settled(house, &proven()).await;
+}
+
+/// Where absence can be proven, nobody is needed; by the lag alone a person decides.
+pub fn proven() -> String {
+    format!("select bool_and(state = 'sent') from settled.intents where destination <> '{CODES}'")
 }
 
 /// What was asked in vain while nothing could be known is asked ever more rarely; a person who wants to see it asks at once. And
