@@ -81,7 +81,10 @@ fn webhook(sink: &Sink, concurrency: u32, limits: &Value, look_up: &Value) -> Va
     let base = format!("http://{}", sink.address());
     let asked = json!({
         "kind": "http", "lag": "1s", "horizon": "1h", "spacing": "500ms", "visibility": "ordered", "per_minute": 1_000_000,
-        "http": {"per": "key", "url": format!("{base}/events/{{key}}"), "answer": {"absent": [404], "key_at": "/key"}},
+        "http": {
+            "per": "key", "url": format!("{base}/events/{{key}}"), "answer": {"absent": [404], "key_at": "/key"},
+            "account": {"url": format!("{base}/account"), "expect": {"/account": "bench"}},
+        },
     });
     json!({
         "name": Plan::hook(concurrency),

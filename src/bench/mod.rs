@@ -17,7 +17,8 @@ mod yardstick;
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use tokio::signal::unix::{SignalKind, signal};
 
 pub use self::figures::Figures;
 use self::{
@@ -69,11 +70,20 @@ impl Arguments {
     }
 }
 
-/// Measures.
+/// Measures. A signal ends it in order: the private Postgres is stopped and removed.
 ///
 /// # Errors
 /// When the private Postgres or the daemon cannot be started, or the daemon ends.
 pub async fn run(arguments: &Arguments) -> anyhow::Result<Figures> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        figures = measure(arguments) => figures,
+        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        _ = terminated.recv() => bail!("terminated"),
+    }
+}
+
+async fn measure(arguments: &Arguments) -> anyhow::Result<Figures> {
     let bar = Bar::spinning("a Postgres of its own", arguments.json);
     let cluster = tokio::task::spawn_blocking(|| {
         Cluster::start(&Options { access: Access::Trust, keep: false }).context("start a private Postgres")

@@ -160,8 +160,11 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
     Ok(said(StatusCode::OK, "{}".to_owned()))
 }
 
-/// The look-up: what is here under that key.
+/// The look-up: whose account it is, and what is here under that key.
 fn asked(path: &str, shared: &Shared) -> Response<Full<Bytes>> {
+    if path == "/account" {
+        return said(StatusCode::OK, serde_json::json!({ "account": "bench" }).to_string());
+    }
     let key = path.rsplit('/').next().unwrap_or_default();
     if shared.with(|a| a.keys.contains(key)) {
         said(StatusCode::OK, serde_json::json!({ "key": key }).to_string())
