@@ -3,7 +3,7 @@ export SQLX_OFFLINE := true
 
 PROGRAM = $(or $(CARGO_TARGET_DIR),target)/debug/settled
 
-.PHONY: help demo test crash lint fmt sqlx fuzz ci
+.PHONY: help demo test crash lint fmt sqlx fuzz openapi ci
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ sqlx: ## refresh the query cache .sqlx/ after a change of a query or a migration
 
 fuzz: ## every fuzz target for ARGS seconds each (60); needs cargo-fuzz, see fuzz/README.md
 	@fuzz/run $(ARGS)
+
+openapi: ## writes the description of the HTTP API into openapi.json
+	@cargo run --quiet -- openapi >openapi.json
 
 ci: ## everything that must pass before a merge
 	@.ci/run

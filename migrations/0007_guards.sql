@@ -59,6 +59,10 @@ for each row execute function settled.guard_frozen('requests are append-only');
 create trigger append_only before update or delete on settled.journal
 for each row execute function settled.guard_frozen('the journal is append-only');
 
+-- After, as above: attempts are closed on the hot path.
+create trigger evidence_is_kept after update or delete on settled.attempts
+for each row when (old.closed_at is not null) execute function settled.guard_frozen('what a closed attempt learned is evidence');
+
 create function settled.guard_intent() returns trigger
 language plpgsql
 as $$

@@ -28,6 +28,10 @@ begin
     raise exception using errcode = 'ST400', message = format('role %I owns the ledger and cannot be a producer', producer),
       detail = '{"field": "/role", "rule": "owner"}';
   end if;
+  if for_tenant = 'settled-canary' then
+    raise exception using errcode = 'ST400', message = 'tenant settled-canary is reserved for `settled verify`',
+      detail = '{"field": "/tenant", "rule": "reserved"}';
+  end if;
   insert into settled.producers (role, tenant) values (producer, for_tenant) on conflict do nothing;
   if not found then
     return false;

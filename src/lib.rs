@@ -22,3 +22,4 @@ pub mod lifecycle;
 pub mod look_up;
 pub mod store;
 pub mod telemetry;
+pub mod verify;

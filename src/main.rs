@@ -6,6 +6,7 @@ use secrecy::ExposeSecret;
 #[cfg(feature = "demo")]
 use settled::bench;
 use settled::{
+    api,
     cli::{
         self, Command,
         exit::{Exit, Failure},
@@ -13,8 +14,9 @@ use settled::{
     clock::SystemClock,
     config, daemon, doctor,
     lifecycle::Shutdown,
-    telemetry,
+    telemetry, verify,
 };
+use tokio_util::sync::CancellationToken;
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -25,6 +27,8 @@ async fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Serve { migrate } => serve(&cli, *migrate).await,
         Command::Doctor => return ended(examine(&cli).await),
+        Command::Verify(verify) => return verified(&cli, verify).await,
+        Command::Openapi => api::openapi::document().map_err(anyhow::Error::msg).and_then(cli::say),
         #[cfg(feature = "demo")]
         Command::Demo(demo) => return play(demo).await,
         #[cfg(feature = "demo")]
@@ -73,6 +77,48 @@ async fn examine(cli: &cli::Cli) -> anyhow::Result<Exit> {
     }
     let url = settings.database.url()?;
     cli::report(&doctor::run(&settings, url.expose_secret()).await, cli.json)
+}
+
+async fn verified(cli: &cli::Cli, verify: &cli::Verify) -> ExitCode {
+    match prove(cli, verify).await {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            cli::complain(&failure.error);
+            failure.exit.into()
+        }
+    }
+}
+
+async fn prove(cli: &cli::Cli, asked: &cli::Verify) -> Result<Exit, Failure> {
+    let mut settings = config::load(&cli.config_path())?;
+    if let Some(url) = &cli.database_url {
+        settings.database.use_url(url);
+    }
+    let url = settings.database.url()?;
+    let mut arguments = verify::Arguments {
+        destinations: asked.destinations.clone(),
+        all: asked.all,
+        ledger_only: asked.ledger_only,
+        wait: asked.wait,
+        producer_decides: None,
+    };
+    let plan =
+        verify::plan(&settings, &arguments).map_err(|unknown| Failure::new(Exit::NotFound, unknown.to_string()))?;
+    cli::agreed(asked, &plan)?;
+    arguments.producer_decides = cli::producer_decides(asked).await?;
+    let shutdown = Shutdown::new();
+    let _signals = shutdown.on_signals()?;
+    let (stop, stopping) = (CancellationToken::new(), shutdown.stopping());
+    let ended = stop.clone();
+    tokio::spawn(async move {
+        stopping.await;
+        ended.cancel();
+    });
+    let findings = verify::run(&settings, url.expose_secret(), &arguments, stop).await?;
+    let exit = cli::report(&findings.report, cli.json)?;
+    let sum = if cli.json { serde_json::to_string(&findings.sum)? } else { findings.sum.to_string() };
+    cli::say(&sum)?;
+    Ok(exit)
 }
 
 async fn serve(cli: &cli::Cli, migrate: bool) -> anyhow::Result<()> {

@@ -5,7 +5,7 @@
 use axum::{
     Json,
     body::Body,
-    extract::{Path, State},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use chrono::{DateTime, Utc};
@@ -18,12 +18,17 @@ use super::{
     auth::Caller,
     body, escalations,
     intents::intent_id,
+    openapi::{
+        bodies::{Call, Cancellation, Withdrawal},
+        refusals,
+    },
     problem::{Kind as ProblemKind, Problem},
+    segments::Segments,
 };
 use crate::{
     engine::{admission, resolution::Target},
     store::{
-        requests::{NewRequest, Options, Verdict},
+        requests::{self, NewRequest, Options, Verdict},
         tokens::{Kind, Principal},
     },
 };
@@ -31,25 +36,50 @@ use crate::{
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-#[derive(Deserialize)]
+/// One wish for one effect.
+#[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = BulkCall)]
 pub(super) struct Asked<'a> {
+    /// Name of the destination.
+    #[schema(min_length = 1, max_length = 63, pattern = "^[a-z0-9][a-z0-9._-]*$")]
     destination: String,
+    /// Business name of the effect; compared in lower case. `:` only where the destination is asked by key; a destination
+    /// may narrow it.
+    #[schema(min_length = 1, max_length = 120, pattern = "^[A-Za-z0-9._:-]+$")]
     reference: String,
+    /// What is sent: kept and sent as it was given. Its members are those of the channel; at most 256 KiB, 4,096 values and 32
+    /// levels, no name twice.
     #[serde(borrow)]
+    #[schema(value_type = HashMap<String, Value>)]
     payload: &'a RawValue,
+    /// The run of the agent or program; with `step` the identity of the call. Must not begin with `key:`.
+    #[schema(min_length = 1, max_length = 200, pattern = "^[!-~]+$")]
     run_id: Option<String>,
+    /// Position in the run. Both are given, or neither and an `Idempotency-Key`.
+    #[schema(minimum = 0)]
     step: Option<i64>,
+    /// Names one effect of several in a step.
+    #[schema(max_length = 320, pattern = r"^[^\u0000-\u001f\u007f]*$")]
     slot: Option<String>,
+    /// 2, 3, … for a wanted repeat.
+    #[schema(minimum = 1, maximum = 1000)]
     occurrence: Option<i32>,
+    /// Not sent before.
     #[serde(default, deserialize_with = "body::instant")]
     due_at: Option<DateTime<Utc>>,
+    /// No attempt after; later than `due_at`.
     #[serde(default, deserialize_with = "body::instant")]
     deadline: Option<DateTime<Utc>>,
+    /// Who told the caller to.
     #[serde(borrow)]
+    #[schema(value_type = Option<HashMap<String, String>>)]
     instructed_by: Option<&'a RawValue>,
+    /// W3C trace context.
+    #[schema(pattern = "^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
     traceparent: Option<String>,
-    /// In bulk only; alone it is the header.
+    /// The identity where no run and step are given. Alone it is the header of that name.
+    #[schema(min_length = 1, max_length = 255, pattern = "^[!-~]+$")]
     pub(super) idempotency_key: Option<String>,
 }
 
@@ -87,6 +117,34 @@ impl Asked<'_> {
 }
 
 /// Asks for an effect. 201 accepted; 200 where the effect is wanted already, by this call or another.
+#[utoipa::path(
+    post, path = "/v1/intents", tag = "intents", operation_id = "enqueue",
+    summary = "Ask for an effect",
+    description = "An answer means that the effect has happened or still may; everything else is a problem and nothing was \
+        enqueued. The identity of the call is `run_id` and `step` (and `slot`), or the `Idempotency-Key`; the tenant is that \
+        of the token.",
+    params(("Idempotency-Key" = Option<String>, Header,
+        description = "The identity where no run and step are given: 1 to 255 visible ASCII characters, bare or quoted.",
+        min_length = 1, max_length = 255, pattern = "^[!-~]+$", example = "checkout-4711")),
+    request_body = Call,
+    responses(
+        (status = 201, description = "Accepted: a new intent", body = requests::Receipt, headers(
+            ("Location" = String, description = "Path of the intent"),
+            ("Idempotency-Key" = String, description = "The caller's own, where one was given")),
+            example = json!({
+            "verdict": "accepted", "intent_id": "0195f1a2-7c3e-7b11-8d4e-2f6a9c0b1e56", "state": "pending",
+            "provider_id": null, "sent_at": null, "detail": null })),
+        (status = 200, description = "The same call again (`replayed`), or another call for the same effect (`already_requested`)",
+            body = requests::Receipt, headers(
+            ("Location" = String, description = "Path of the intent"),
+            ("Idempotent-Replayed" = String, description = "`true` where the same call is answered again"),
+            ("Idempotency-Key" = String, description = "The caller's own, where one was given")),
+            example = json!({
+            "verdict": "already_requested", "intent_id": "0195f1a2-7c3e-7b11-8d4e-2f6a9c0b1e56", "state": "sent",
+            "provider_id": "wamid.1", "sent_at": "2026-12-01T09:00:00Z", "detail": null })),
+        refusals::Enqueueing),
+    security(("producer" = [])),
+)]
 pub(super) async fn enqueue(
     State(state): State<AppState>,
     caller: Caller,
@@ -166,10 +224,22 @@ struct Withdrawn {
 }
 
 /// A producer withdraws an intent that was never attempted. For a person it is an act like any other, under their own name.
+#[utoipa::path(
+    post, path = "/v1/intents/{id}/cancel", tag = "intents", operation_id = "cancel",
+    summary = "Withdraw an intent",
+    description = "By a producer only what was never attempted. For a person it is the act `cancel`, which needs the version \
+        that was seen.",
+    params(("id" = Uuid, Path, description = "The intent"),
+        ("If-Match" = Option<i64>, Header, description = "People only: the version that was seen, instead of `version`",
+            example = 3)),
+    request_body = Cancellation,
+    responses((status = 200, description = "Withdrawn, or what the act has led to", body = Withdrawal), refusals::Cancelling),
+    security(("producer" = []), ("responder" = []), ("admin" = [])),
+)]
 pub(super) async fn cancel(
     State(state): State<AppState>,
     caller: Caller,
-    Path(id): Path<String>,
+    Segments(id): Segments<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {

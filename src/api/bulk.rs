@@ -17,6 +17,7 @@ use super::{
     asking::Asked,
     auth::Caller,
     body,
+    openapi::{bodies::BulkAnswer, refusals},
     problem::{Kind as ProblemKind, Problem},
 };
 use crate::{
@@ -28,12 +29,20 @@ use crate::{
     },
 };
 
-#[derive(Deserialize)]
+/// Many wishes in one call and one transaction.
+#[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Batch<'a> {
+#[schema(example = json!({ "mode": "per_item", "items": [
+    { "destination": "erp-orders", "reference": "ord-4711", "run_id": "checkout-4711", "step": 1, "payload": { "order": 4711 } },
+    { "destination": "erp-orders", "reference": "ord-4712", "idempotency_key": "checkout-4712", "payload": { "order": 4712 } },
+] }))]
+pub(super) struct Batch<'a> {
+    /// What one refused item means for the others.
     #[serde(default)]
     mode: Mode,
+    /// The calls, decided one after another.
     #[serde(borrow)]
+    #[schema(value_type = Vec<Asked>, min_items = 1, max_items = 1000)]
     items: Vec<&'a RawValue>,
 }
 
@@ -41,6 +50,15 @@ struct Batch<'a> {
 type Answers = Vec<Result<Receipt, Problem>>;
 
 /// Asks for many effects. 200 with an answer for each; 422 where all or nothing was asked and nothing was enqueued.
+#[utoipa::path(
+    post, path = "/v1/intents/bulk", tag = "intents", operation_id = "enqueue_many",
+    summary = "Ask for many effects",
+    description = "Up to 1,000 items and 8 MiB. All or nothing (the default): 422 `batch_refused` with the refused `items`, and \
+        nothing was enqueued. For each itself (`per_item`): 200, with the `status` that a call of its own would have had.",
+    request_body = Batch,
+    responses((status = 200, description = "An answer for each item, in their order", body = BulkAnswer), refusals::EnqueueingMany),
+    security(("producer" = [])),
+)]
 pub(super) async fn enqueue(
     State(state): State<AppState>,
     caller: Caller,
@@ -67,7 +85,7 @@ pub(super) async fn enqueue(
     }
     let refused = answers.iter().filter(|answer| answer.is_err()).count();
     let items: Vec<Value> = answers.iter().enumerate().map(|(index, answer)| item(index, answer)).collect();
-    Ok(Json(json!({ "accepted": accepted, "refused": refused, "items": items })).into_response())
+    Ok(Json(BulkAnswer { accepted, refused, items }).into_response())
 }
 
 async fn ask(state: &AppState, producer: &Principal, batch: &Batch<'_>) -> Result<Answers, Problem> {

@@ -5,14 +5,14 @@
 use axum::{
     Json,
     body::Body,
-    extract::{Path, Query, State, rejection::QueryRejection},
+    extract::{Query, State, rejection::QueryRejection},
     response::{IntoResponse, Response},
 };
 use chrono::{DateTime, Utc};
 use http::{HeaderMap, header};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use sqlx::PgConnection;
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::{
@@ -20,39 +20,78 @@ use super::{
     auth::Caller,
     body,
     intents::wrong_query,
+    openapi::{
+        bodies::{Openness, Verb},
+        refusals,
+    },
     problem::{Kind as ProblemKind, Problem},
+    segments::Segments,
 };
 use crate::{
     config::{compensate::Compensate, destination::Destination},
     domain::{absence::Case, reason::Reason, state::State as IntentState},
-    engine::resolution::{self, Act, ActError, Asking, Person, Suggestion, Target, Words},
+    engine::resolution::{self, Act, ActError, Asking, Person, Resolved, Suggestion, Target, Words},
     store::{
         attempts,
-        escalations::reading::{self, Escalation, Filter, Stakes},
+        escalations::reading::{self, Cause, Escalation, Filter, Stakes},
         generations,
         story::{self, Story, What},
         tokens::Principal,
     },
 };
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Listed {
     /// `open` (default) or `closed`.
+    #[param(value_type = Option<Openness>)]
     state: Option<String>,
+    /// Snoozed ones as well.
     snoozed: Option<bool>,
+    /// Only this reason.
+    #[param(value_type = Option<Reason>)]
     reason: Option<String>,
+    /// Only this destination.
     destination: Option<String>,
+    /// Only this tenant; a token of one tenant may name its own only.
     tenant: Option<String>,
+    /// Claimed by somebody, or by nobody.
     claimed: Option<bool>,
+    /// Claimed by or assigned to the caller.
     mine: Option<bool>,
+    /// Only this cause.
     cause: Option<String>,
+    /// Only of this intent.
     intent: Option<Uuid>,
+    /// Only older ones: `next` of the page before.
     before: Option<Uuid>,
+    /// At most so many.
+    #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<i64>,
 }
 
+/// A page of escalations.
+#[derive(Serialize, ToSchema)]
+#[schema(as = EscalationPage)]
+struct Page {
+    /// Newest first.
+    escalations: Vec<Escalation>,
+    /// All that are open, by cause, most of them first.
+    causes: Vec<Cause>,
+    /// `before` of the following page; none where this is the last.
+    next: Option<Uuid>,
+}
+
 /// Escalations, newest first, and how many are open by cause.
+#[utoipa::path(
+    get, path = "/v1/escalations", tag = "people", operation_id = "list_escalations",
+    summary = "What waits for a person, newest first",
+    description = "A page at a time, and how many are open by cause. A person of one tenant sees that tenant only.",
+    params(Listed),
+    responses((status = 200, description = "A page", body = Page), refusals::Reading),
+    security(("responder" = []), ("admin" = [])),
+)]
 pub(super) async fn list(
     State(state): State<AppState>,
     caller: Caller,
@@ -99,19 +138,24 @@ pub(super) async fn list(
     let causes = reading::causes(&mut conn, tenant, at).await?;
     let full = usize::try_from(limit).is_ok_and(|limit| escalations.len() == limit);
     let next = escalations.last().filter(|_| full).map(|last| last.id);
-    Ok(Json(json!({ "escalations": escalations, "causes": causes, "next": next })).into_response())
+    Ok(Json(Page { escalations, causes, next }).into_response())
 }
 
 /// What a person decides from.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = EscalationView)]
 struct View {
+    /// Why a person is asked.
     escalation: Escalation,
     /// Of the escalation and of the intent: what the acts must name.
     versions: Versions,
+    /// Everything that is known about the intent.
     #[serde(skip_serializing_if = "Option::is_none")]
     intent: Option<Story>,
+    /// To whom, and what stands in the way.
     #[serde(skip_serializing_if = "Option::is_none")]
     stakes: Option<Stakes>,
+    /// What each mistake costs.
     costs: Costs,
     /// What `compensate` would ask for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,20 +164,26 @@ struct View {
     doubts: Vec<Doubt>,
     /// What asking said, newest first, each with its controls.
     questions: Vec<Asked>,
+    /// What to do next.
     #[serde(skip_serializing_if = "Option::is_none")]
     suggestion: Option<Suggestion>,
 }
 
-#[derive(Serialize)]
+/// Optimistic versions.
+#[derive(Serialize, ToSchema)]
 struct Versions {
+    /// For acts about who takes care of it.
     escalation: i64,
+    /// For acts that decide about the intent.
     intent: Option<i64>,
 }
 
 /// What each mistake costs, in the destination's own words.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct Costs {
+    /// If it happens twice.
     if_twice: String,
+    /// If it never happens.
     if_never: String,
 }
 
@@ -148,11 +198,16 @@ impl Costs {
 }
 
 /// One answer of a downstream.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = Question)]
 struct Asked {
+    /// When.
     at: DateTime<Utc>,
+    /// The attempt that was asked about.
     attempt: Option<i32>,
+    /// What asking concluded.
     verdict: String,
+    /// Why not more.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
     /// What was looked for by the same path, and what came back.
@@ -184,18 +239,30 @@ fn questions(story: Option<&Story>) -> Vec<Asked> {
     .collect()
 }
 
-#[derive(Serialize)]
+/// An attempt in doubt, and what asking about it can prove.
+#[derive(Serialize, ToSchema)]
 struct Doubt {
+    /// Number of the attempt.
     attempt: i32,
+    /// From when and until when.
     #[serde(flatten)]
     asking: Asking,
 }
 
 /// One escalation with its intent's story, what each mistake costs, and what to do next.
+#[utoipa::path(
+    get, path = "/v1/escalations/{id}", tag = "people", operation_id = "show_escalation",
+    summary = "What a person decides from",
+    description = "The escalation, the story of its intent, what each mistake costs, what asking has said and can still prove, and \
+        a suggestion. Reading changes nothing.",
+    params(("id" = Uuid, Path, description = "The escalation")),
+    responses((status = 200, description = "The escalation", body = View), refusals::ReadingOne),
+    security(("responder" = []), ("admin" = [])),
+)]
 pub(super) async fn show(
     State(state): State<AppState>,
     caller: Caller,
-    Path(id): Path<String>,
+    Segments(id): Segments<String>,
 ) -> Result<Response, Problem> {
     let person = caller.must_be_person()?;
     let id = escalation_id(&id)?;
@@ -247,10 +314,25 @@ async fn doubts_of(conn: &mut PgConnection, intent_id: Uuid, destination: &str) 
 }
 
 /// An act on an escalation, or on the intent that it is about.
+#[utoipa::path(
+    post, path = "/v1/escalations/{id}/{act}", tag = "people", operation_id = "act_on_escalation",
+    summary = "Act on an escalation, or on the intent that it is about",
+    description = "What must be said depends on the verb: `reason` for most, `evidence` for `sent` and `absent`, `until` for \
+        `snooze`, `to` for `assign`, `reference` for `send_again`, `statement` for `retract`; a member that the verb has no use for \
+        is refused. Acts that decide need the version that was seen, of the escalation for `acknowledge`, else of the intent. The \
+        same act by the same person is answered again and does nothing. `unpark` is for admins.",
+    params(("id" = Uuid, Path, description = "The escalation"), ("act" = Verb, Path, description = "The verb"),
+        ("If-Match" = Option<i64>, Header, description = "The version that was seen, instead of `version`; bare or quoted",
+            example = 3)),
+    request_body(content = Words, description = "What is said with it; without a body nothing is", example = json!({
+        "evidence": "order 4711 is in the ERP, entered at 09:01", "version": 3 })),
+    responses((status = 200, description = "What it has led to", body = Resolved), refusals::Acting),
+    security(("responder" = []), ("admin" = [])),
+)]
 pub(super) async fn act_on_escalation(
     State(state): State<AppState>,
     caller: Caller,
-    Path((id, verb)): Path<(String, String)>,
+    Segments((id, verb)): Segments<(String, String)>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -260,10 +342,23 @@ pub(super) async fn act_on_escalation(
 }
 
 /// An act on an intent, escalated or not.
+#[utoipa::path(
+    post, path = "/v1/intents/{id}/acts/{act}", tag = "people", operation_id = "act_on_intent",
+    summary = "Act on an intent, escalated or not",
+    description = "As on an escalation, with the version of the intent. Acts about who takes care of an escalation need an \
+        escalation that is open.",
+    params(("id" = Uuid, Path, description = "The intent"), ("act" = Verb, Path, description = "The verb"),
+        ("If-Match" = Option<i64>, Header, description = "The version that was seen, instead of `version`; bare or quoted",
+            example = 3)),
+    request_body(content = Words, description = "What is said with it; without a body nothing is", example = json!({
+        "reason": "the customer has paid already", "version": 3 })),
+    responses((status = 200, description = "What it has led to", body = Resolved), refusals::Acting),
+    security(("responder" = []), ("admin" = [])),
+)]
 pub(super) async fn act_on_intent(
     State(state): State<AppState>,
     caller: Caller,
-    Path((id, verb)): Path<(String, String)>,
+    Segments((id, verb)): Segments<(String, String)>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {

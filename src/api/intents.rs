@@ -4,24 +4,26 @@ use std::time::Duration;
 
 use axum::{
     Json,
-    extract::{Path, Query, State, rejection::QueryRejection},
+    extract::{Query, State, rejection::QueryRejection},
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, header};
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::{
     AppState,
     auth::Caller,
+    openapi::refusals,
     problem::{Kind as ProblemKind, Problem},
+    segments::Segments,
 };
 use crate::{
     domain::state::State as IntentState,
     store::{
-        listing::{self, Filter, Receipt},
-        story as stories,
+        listing::{self, Filter, Receipt, Unserved},
+        story::{self as stories, Story},
         tokens::{Kind, Principal},
     },
 };
@@ -35,17 +37,35 @@ const LONGEST_RETRY: i64 = 3600;
 /// Kinds that may read intents.
 const READERS: [Kind; 3] = [Kind::Producer, Kind::Responder, Kind::Admin];
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Wait {
+    /// Seconds to wait for it to settle.
+    #[param(minimum = 0, maximum = 30)]
     wait: Option<u64>,
 }
 
 /// One intent. In flight and unknown are ordinary answers: 200 with the state, and when to ask again.
+#[utoipa::path(
+    get, path = "/v1/intents/{id}", tag = "intents", operation_id = "show_intent",
+    summary = "How an intent stands",
+    description = "In flight and unknown are ordinary answers. With `wait` the call is answered when the intent has settled, or \
+        nothing more can be expected in that time. A producer sees its own tenant only.",
+    params(("id" = Uuid, Path, description = "The intent"), Wait),
+    responses((status = 200, description = "The intent", body = Receipt, headers(
+            ("Retry-After" = i64, description = "Seconds after which something may have changed; absent where it has settled")),
+            example = json!({ "intent_id": "0195f1a2-7c3e-7b11-8d4e-2f6a9c0b1e56", "tenant": "acme", "destination": "erp-orders",
+            "reference": "ord-4711", "occurrence": 1, "state": "sent", "attempts": 1, "created_at": "2026-12-01T09:00:00Z",
+            "due_at": "2026-12-01T09:00:00Z", "sent_at": "2026-12-01T09:00:01Z", "settled_at": "2026-12-01T09:00:01Z",
+            "with_a_person": false, "version": 3 })),
+        refusals::ReadingOne),
+    security(("producer" = []), ("responder" = []), ("admin" = [])),
+)]
 pub(super) async fn show(
     State(state): State<AppState>,
     caller: Caller,
-    Path(id): Path<String>,
+    Segments(id): Segments<String>,
     query: Result<Query<Wait>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let reader = caller.must_be(&READERS)?;
@@ -111,18 +131,45 @@ fn answer(receipt: &Receipt) -> Response {
     response
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Listed {
+    /// Only this reference.
     reference: Option<String>,
+    /// Only this state.
+    #[param(value_type = Option<IntentState>)]
     state: Option<String>,
+    /// Only this destination.
     destination: Option<String>,
+    /// Only this tenant; a token of one tenant may name its own only.
     tenant: Option<String>,
+    /// Only older ones: `next` of the page before.
     before: Option<Uuid>,
+    /// At most so many.
+    #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<i64>,
 }
 
+/// A page of intents.
+#[derive(Serialize, ToSchema)]
+#[schema(as = IntentPage)]
+struct Page {
+    /// Newest first.
+    intents: Vec<Receipt>,
+    /// `before` of the following page; none where this is the last.
+    next: Option<Uuid>,
+}
+
 /// Intents, newest first. `next` is the `before` of the following page.
+#[utoipa::path(
+    get, path = "/v1/intents", tag = "intents", operation_id = "list_intents",
+    summary = "Intents, newest first",
+    description = "A page at a time. A producer sees its own tenant only.",
+    params(Listed),
+    responses((status = 200, description = "A page", body = Page), refusals::Reading),
+    security(("producer" = []), ("responder" = []), ("admin" = [])),
+)]
 pub(super) async fn list(
     State(state): State<AppState>,
     caller: Caller,
@@ -152,7 +199,7 @@ pub(super) async fn list(
     let intents = listing::list(&mut conn, &filter).await?;
     let full = usize::try_from(limit).is_ok_and(|limit| intents.len() == limit);
     let next = intents.last().filter(|_| full).map(|last| last.intent_id);
-    Ok(Json(json!({ "intents": intents, "next": next })).into_response())
+    Ok(Json(Page { intents, next }).into_response())
 }
 
 /// The only tenant of the token, or the one that is asked for.
@@ -166,18 +213,44 @@ fn tenant_of(reader: &Principal, asked: Option<&str>) -> Result<Option<String>, 
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Requests {
+    /// Must be `true`: served calls are read by their intent.
     unserved: bool,
+    /// Only this reference.
     reference: Option<String>,
+    /// Only this destination.
     destination: Option<String>,
+    /// Only this tenant; a token of one tenant may name its own only.
     tenant: Option<String>,
+    /// Only older ones: `next` of the page before.
     before: Option<Uuid>,
+    /// At most so many.
+    #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<i64>,
 }
 
+/// A page of calls.
+#[derive(Serialize, ToSchema)]
+#[schema(as = UnservedPage)]
+struct Calls {
+    /// Newest first.
+    requests: Vec<Unserved>,
+    /// `before` of the following page; none where this is the last.
+    next: Option<Uuid>,
+}
+
 /// Calls whose intent ended without effect, newest first: what a caller must read to learn that its wish came to nothing.
+#[utoipa::path(
+    get, path = "/v1/requests", tag = "intents", operation_id = "list_unserved",
+    summary = "Calls whose intent ended without effect, newest first",
+    description = "What a caller must read to learn that its wish came to nothing.",
+    params(Requests),
+    responses((status = 200, description = "A page", body = Calls), refusals::Reading),
+    security(("producer" = []), ("responder" = []), ("admin" = [])),
+)]
 pub(super) async fn unserved(
     State(state): State<AppState>,
     caller: Caller,
@@ -209,14 +282,22 @@ pub(super) async fn unserved(
     let requests = listing::unserved(&mut conn, &filter).await?;
     let full = usize::try_from(limit).is_ok_and(|limit| requests.len() == limit);
     let next = requests.last().filter(|_| full).map(|last| last.request_id);
-    Ok(Json(json!({ "requests": requests, "next": next })).into_response())
+    Ok(Json(Calls { requests, next }).into_response())
 }
 
 /// Everything that is known about one intent; for people only, since it quotes what downstreams answered.
+#[utoipa::path(
+    get, path = "/v1/intents/{id}/story", tag = "intents", operation_id = "story",
+    summary = "Everything that is known about an intent, in the order it happened",
+    description = "For people only, since it quotes what downstreams answered. Recipient and payload are not part of it.",
+    params(("id" = Uuid, Path, description = "The intent")),
+    responses((status = 200, description = "The story", body = Story), refusals::ReadingOne),
+    security(("responder" = []), ("admin" = [])),
+)]
 pub(super) async fn story(
     State(state): State<AppState>,
     caller: Caller,
-    Path(id): Path<String>,
+    Segments(id): Segments<String>,
 ) -> Result<Response, Problem> {
     let person = caller.must_be_person()?;
     let id = intent_id(&id)?;

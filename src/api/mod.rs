@@ -11,9 +11,11 @@ mod escalations;
 mod health;
 mod intents;
 mod listen;
+pub mod openapi;
 mod pauses;
 pub mod problem;
 mod router;
+mod segments;
 mod sightings;
 mod starting;
 

@@ -7,13 +7,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, StatusCode};
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 
 use super::{
     AppState,
     auth::Caller,
     body,
+    openapi::{bodies::PauseScope, refusals},
     problem::{Kind as ProblemKind, Problem},
 };
 use crate::store::{
@@ -22,17 +22,48 @@ use crate::store::{
     tokens::Principal,
 };
 
-#[derive(Debug, Deserialize)]
+/// What is paused or resumed.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Named {
+#[schema(as = PauseCall, example = json!({ "scope": "destination", "name": "erp-orders", "reason": "maintenance" }))]
+pub(super) struct Named {
+    /// `all`, `destination` or `tenant`.
+    #[schema(value_type = PauseScope)]
     scope: String,
+    /// Name of the destination or tenant; absent or empty for all.
     #[serde(default)]
+    #[schema(max_length = 63, pattern = "^[A-Za-z0-9._-]*$")]
     name: String,
+    /// Why; needed to pause, shown everywhere.
     #[serde(default)]
+    #[schema(max_length = 2000)]
     reason: String,
 }
 
-impl Named {
+/// The pauses in force that this token may see.
+#[derive(Serialize, utoipa::ToSchema)]
+#[schema(example = json!({ "pauses": [{ "scope": "destination", "name": "erp-orders", "reason": "maintenance",
+    "paused_by": "responder:ada", "paused_at": "2026-12-01T09:00:00Z" }] }))]
+pub(super) struct Pauses {
+    /// Oldest first.
+    pauses: Vec<Pause>,
+}
+
+/// What is resumed.
+#[derive(Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ResumeCall, example = json!({ "scope": "destination", "name": "erp-orders" }))]
+pub(super) struct Resumed {
+    /// `all`, `destination` or `tenant`.
+    #[schema(value_type = PauseScope)]
+    scope: String,
+    /// Name of the destination or tenant; absent or empty for all.
+    #[serde(default)]
+    #[schema(max_length = 63, pattern = "^[A-Za-z0-9._-]*$")]
+    name: String,
+}
+
+impl Resumed {
     fn scope(&self) -> Result<Scope, Problem> {
         match (self.scope.as_str(), self.name.as_str()) {
             ("all", "") => Ok(Scope::All),
@@ -56,20 +87,38 @@ fn may_touch(person: &Principal, scope: &Scope) -> Result<(), Problem> {
     }
 }
 
+/// What is paused.
+#[utoipa::path(
+    get, path = "/v1/pauses", tag = "pauses", operation_id = "list_pauses",
+    summary = "What is paused",
+    description = "A person of one tenant is not told of the pauses of others.",
+    responses((status = 200, description = "The pauses in force", body = Pauses), refusals::Reading),
+    security(("responder" = []), ("admin" = [])),
+)]
 pub(super) async fn list(State(state): State<AppState>, caller: Caller) -> Result<Response, Problem> {
     let person = caller.must_be_person()?;
     let mut conn = state.pool.acquire().await?;
-    Ok(Json(json!({ "pauses": seen_by(person, pauses::list(&mut conn).await?) })).into_response())
+    Ok(Json(seen_by(person, pauses::list(&mut conn).await?)).into_response())
 }
 
 /// A person of one tenant is not told of the others.
-fn seen_by(person: &Principal, mut pauses: Vec<Pause>) -> Vec<Pause> {
+fn seen_by(person: &Principal, mut pauses: Vec<Pause>) -> Pauses {
     if let Some(own) = &person.tenant {
         pauses.retain(|pause| pause.scope != "tenant" || pause.name == *own);
     }
-    pauses
+    Pauses { pauses }
 }
 
+/// Stops sending.
+#[utoipa::path(
+    post, path = "/v1/pauses", tag = "pauses", operation_id = "pause",
+    summary = "Stop sending: all, to a destination, or for a tenant",
+    description = "What is being sent ends; nothing begins until it is resumed. A person of one tenant pauses that tenant only.",
+    request_body = Named,
+    responses((status = 201, description = "Paused", body = Pauses),
+        (status = 200, description = "It was paused already; the first reason stays", body = Pauses), refusals::Pausing),
+    security(("responder" = []), ("admin" = [])),
+)]
 pub(super) async fn add(
     State(state): State<AppState>,
     caller: Caller,
@@ -78,10 +127,10 @@ pub(super) async fn add(
 ) -> Result<Response, Problem> {
     let person = caller.must_be_person()?;
     let bytes = body::read(&headers, body).await?;
-    let named: Named = body::parse(&bytes)?;
-    let scope = named.scope()?;
+    let Named { scope, name, reason } = body::parse(&bytes)?;
+    let scope = Resumed { scope, name }.scope()?;
     may_touch(person, &scope)?;
-    let reason = pauses::checked(&scope, &named.reason)
+    let reason = pauses::checked(&scope, &reason)
         .map_err(|refused| Problem::field(ProblemKind::Invalid, refused.field, refused.rule))?;
     let mut conn = state.pool.acquire().await?;
     if let Scope::Destination(name) = &scope
@@ -94,9 +143,18 @@ pub(super) async fn add(
     tracing::info!(act = "pause", actor = %person.actor(), scope = ?scope, new, "act");
     state.metrics.act("pause", if new { "applied" } else { "unchanged" });
     let status = if new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(json!({ "pauses": seen_by(person, pauses::list(&mut conn).await?) }))).into_response())
+    Ok((status, Json(seen_by(person, pauses::list(&mut conn).await?))).into_response())
 }
 
+/// Sends again.
+#[utoipa::path(
+    delete, path = "/v1/pauses", tag = "pauses", operation_id = "resume",
+    summary = "Send again what a pause stopped",
+    description = "The pause is named in the body; 404 where it is not paused.",
+    request_body = Resumed,
+    responses((status = 200, description = "The pauses that are left", body = Pauses), refusals::Pausing),
+    security(("responder" = []), ("admin" = [])),
+)]
 pub(super) async fn remove(
     State(state): State<AppState>,
     caller: Caller,
@@ -105,7 +163,7 @@ pub(super) async fn remove(
 ) -> Result<Response, Problem> {
     let person = caller.must_be_person()?;
     let bytes = body::read(&headers, body).await?;
-    let scope = body::parse::<Named>(&bytes)?.scope()?;
+    let scope = body::parse::<Resumed>(&bytes)?.scope()?;
     may_touch(person, &scope)?;
     let mut conn = state.pool.acquire().await?;
     let gone = pauses::remove(&mut conn, &scope, &person.actor()).await?;
@@ -115,5 +173,5 @@ pub(super) async fn remove(
         return Err(Problem::new(ProblemKind::NotFound, "it is not paused"));
     }
     state.wake.notify_waiters();
-    Ok(Json(json!({ "pauses": seen_by(person, pauses::list(&mut conn).await?) })).into_response())
+    Ok(Json(seen_by(person, pauses::list(&mut conn).await?)).into_response())
 }

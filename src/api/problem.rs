@@ -144,7 +144,8 @@ impl Kind {
         }
     }
 
-    fn title(self) -> &'static str {
+    /// In words.
+    pub fn title(self) -> &'static str {
         match self {
             Self::Malformed => "The body could not be read",
             Self::Invalid => "A value breaks a rule",
@@ -232,6 +233,11 @@ impl Problem {
         body.insert("status".to_owned(), json!(self.kind.status().as_u16()));
         body.insert("detail".to_owned(), json!(self.detail));
         body
+    }
+
+    /// Seconds after which the same call may be made again, where that is right.
+    pub(super) fn retry_after(&self) -> Option<u64> {
+        self.retry_after
     }
 
     /// Its type.

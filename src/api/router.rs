@@ -11,7 +11,7 @@ use http::{HeaderName, HeaderValue};
 use uuid::Uuid;
 
 use super::{
-    AppState, asking, bulk, escalations, health, intents, pauses,
+    AppState, asking, bulk, escalations, health, intents, openapi, pauses,
     problem::{Kind, Problem, REQUEST_ID},
     sightings,
 };
@@ -36,6 +36,7 @@ pub fn router(state: AppState) -> Router {
         .route("/livez", get(health::live))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
+        .route("/openapi.json", get(openapi::show))
         .method_not_allowed_fallback(|| async {
             Problem::new(Kind::MethodNotAllowed, "see the documentation of this path")
         })

@@ -3,17 +3,20 @@
 use axum::{
     Json,
     body::Body,
-    extract::{Path, State},
+    extract::State,
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, header};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::{
     AppState,
     auth::Caller,
     body,
+    openapi::refusals,
     problem::{Kind as ProblemKind, Problem},
+    segments::Segments,
 };
 use crate::{
     engine::sightings::{self, Taken},
@@ -23,10 +26,38 @@ use crate::{
 /// Most reports that are taken from one call.
 const MOST: usize = 1000;
 
+/// What became of the reports of one call.
+#[derive(Default, Serialize, utoipa::ToSchema)]
+#[schema(as = Reports, example = json!({ "taken": 1, "repeated": 0, "unexplained": 0, "ignored": 0 }))]
+pub(super) struct Counts {
+    /// Written down as evidence.
+    taken: u32,
+    /// Known already.
+    repeated: u32,
+    /// With a key of ours that no row explains; a person is asked.
+    unexplained: u32,
+    /// Without a key of ours.
+    ignored: u32,
+}
+
+/// Takes what a downstream reports.
+#[utoipa::path(
+    post, path = "/v1/sightings/{destination}", tag = "reports", operation_id = "report",
+    summary = "Report what became of effects",
+    description = "For downstreams: delivery receipts and the like, as JSON or as a form. Where key, status and time stand is \
+        said by `[destinations.sightings]`; at most 1,000 reports in one call. A token of kind `downstream` reports for its own \
+        destination only.",
+    params(("destination" = String, Path, description = "Name of the destination", example = "alerts-sms")),
+    request_body(description = "Whatever the downstream sends; a form counts as an object of strings", content(
+        (Value = "application/json", example = json!({ "client_reference": "0f8c5a5e0f8c5a5e0f8c5a5e0f8c5a5e", "status": "delivered" })),
+        (HashMap<String, String> = "application/x-www-form-urlencoded"))),
+    responses((status = 200, description = "How many were taken", body = Counts), refusals::Reporting),
+    security(("downstream" = []), ("downstream_basic" = []), ("admin" = [])),
+)]
 pub(super) async fn take(
     State(state): State<AppState>,
     caller: Caller,
-    Path(destination): Path<String>,
+    Segments(destination): Segments<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -49,18 +80,17 @@ pub(super) async fn take(
     if receipts.len() > MOST {
         return Err(Problem::new(ProblemKind::TooLarge, format!("more than {MOST} reports in one call")));
     }
-    let (mut taken, mut repeated, mut unexplained, mut ignored) = (0, 0, 0, 0);
+    let mut counts = Counts::default();
     for receipt in &receipts {
         let clock = &*state.clock;
         match sightings::take(&state.pool, fleet, clock, &state.metrics, &destination, receipt, &reporter.token).await?
         {
-            Taken::Evidence(_) | Taken::Kept(_) => taken += 1,
-            Taken::Repeated => repeated += 1,
-            Taken::Orphan => unexplained += 1,
-            Taken::NotOurs => ignored += 1,
+            Taken::Evidence(_) | Taken::Kept(_) => counts.taken += 1,
+            Taken::Repeated => counts.repeated += 1,
+            Taken::Orphan => counts.unexplained += 1,
+            Taken::NotOurs => counts.ignored += 1,
         }
     }
-    let counts = json!({ "taken": taken, "repeated": repeated, "unexplained": unexplained, "ignored": ignored });
     Ok(Json(counts).into_response())
 }
 

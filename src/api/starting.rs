@@ -9,11 +9,14 @@ use axum::{
     routing::get,
 };
 use http::StatusCode;
-use serde_json::json;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::problem::{Kind as ProblemKind, Problem};
+use super::{
+    health::{Liveness, Readiness},
+    openapi,
+    problem::{Kind as ProblemKind, Problem},
+};
 
 /// A caller that keeps its connection without a word must not keep the daemon from its start.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -37,8 +40,9 @@ impl Starting {
         let lent = TcpListener::from_std(kept.try_clone()?)?;
         let listener = TcpListener::from_std(kept)?;
         let router = Router::new()
-            .route("/livez", get(|| async { Json(json!({ "alive": true, "loops": [] })) }))
+            .route("/livez", get(|| async { Json(Liveness { alive: true, loops: Vec::new() }) }))
             .route("/readyz", get(ready))
+            .route("/openapi.json", get(openapi::show))
             .fallback(|| async { Problem::new(ProblemKind::Unavailable, "settled is starting") });
         let stop = CancellationToken::new();
         let served = axum::serve(lent, router).with_graceful_shutdown(stop.clone().cancelled_owned());
@@ -62,6 +66,6 @@ impl Starting {
 }
 
 async fn ready() -> Response {
-    let body = json!({ "ready": false, "starting": true, "ledger": "being migrated or looked at" });
+    let body = Readiness::starting("being migrated or looked at");
     (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
 }

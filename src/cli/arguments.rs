@@ -101,11 +101,15 @@ pub enum Command {
     Check,
     /// Look at this installation, reading only: clocks, durability, locks, roles, doubt, secrets, controls
     Doctor,
+    /// Prove the guarantees here: try the ledger, send canaries to destinations, lose a reply on purpose
+    Verify(Verify),
     /// Write the completions of a shell to stdout
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
     },
+    /// Print the description of the HTTP API, OpenAPI 3.1
+    Openapi,
     /// Write the manual pages into a directory
     Man {
         /// It must exist
@@ -143,6 +147,30 @@ pub enum Command {
     #[cfg(feature = "demo")]
     #[command(args_conflicts_with_subcommands = true)]
     Demo(Demo),
+}
+
+/// `settled verify`.
+#[derive(Debug, Args)]
+#[group(id = "what", required = true, multiple = true, args = ["destinations", "all", "ledger_only"])]
+pub struct Verify {
+    /// Send canaries to these destinations
+    #[arg(long = "destination", value_name = "NAME", num_args = 1.., conflicts_with_all = ["all", "ledger_only"])]
+    pub destinations: Vec<String>,
+    /// To all that are configured
+    #[arg(long, conflicts_with = "ledger_only")]
+    pub all: bool,
+    /// Try the ledger only; nothing is sent
+    #[arg(long)]
+    pub ledger_only: bool,
+    /// How long each canary is waited for; should be longer than the longest lag
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = humantime::parse_duration)]
+    pub wait: std::time::Duration,
+    /// Do it without asking
+    #[arg(long)]
+    pub yes: bool,
+    /// Where the API is, and a producer's token that will try to decide there
+    #[command(flatten)]
+    pub api: Api,
 }
 
 /// `settled enqueue`.

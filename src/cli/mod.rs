@@ -22,12 +22,14 @@ mod producers;
 mod quarantine;
 mod story;
 mod tokens;
+mod verifying;
 
-pub use arguments::{Cli, Command};
+pub use arguments::{Cli, Command, Verify};
 #[cfg(feature = "demo")]
 pub use arguments::{Demo, DemoTool};
 use context::Context;
 use exit::{Exit, Failure};
+pub use verifying::{agreed, producer_decides};
 
 use crate::config::check::Level;
 
@@ -72,7 +74,7 @@ pub fn say(text: &str) -> anyhow::Result<()> {
 pub async fn run(cli: &Cli) -> Option<Exit> {
     let context = Context::new(cli);
     let result = match &cli.command {
-        Command::Serve { .. } | Command::Doctor => return None,
+        Command::Serve { .. } | Command::Doctor | Command::Openapi | Command::Verify(_) => return None,
         #[cfg(feature = "demo")]
         Command::Demo(_) | Command::Bench { .. } => return None,
         Command::Check => check::run(&context),

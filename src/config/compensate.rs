@@ -10,7 +10,7 @@ use super::{
 };
 
 /// `[destinations.compensate]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Compensate {
     /// Where the counter-action goes; another destination.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{compensate::Compensate, sightings::Sightings};
+use super::{canary::Canary, compensate::Compensate, sightings::Sightings};
 use crate::domain::intent::{ChannelKind, InDoubt};
 
 /// A `[[destinations]]` entry. Channel sections stay raw here; each adapter parses its own.
@@ -72,6 +72,9 @@ pub struct Destination {
     /// What it reports by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sightings: Option<Sightings>,
+    /// What `settled verify` sends here. Not published: no daemon needs it.
+    #[serde(default, skip_serializing)]
+    pub canary: Option<Canary>,
 }
 
 /// Approval policy. Comparisons over amount and recipient come later.

@@ -4,6 +4,7 @@
 //! about all of it. `deploy/settled.example.toml` is the commented reference.
 
 pub mod access;
+pub mod canary;
 pub mod check;
 pub mod compensate;
 pub mod destination;

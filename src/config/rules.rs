@@ -42,6 +42,9 @@ pub fn broken(settings: &Settings, file: &str) -> Vec<ConfigError> {
         one_destination(destination, &at, &mut broken);
         counter_action(destination, &settings.destinations, &at, &mut broken);
         reports(destination, &at, &mut broken);
+        if let Some(Err(error)) = destination.canary.as_ref().map(super::canary::Canary::check) {
+            broken.unless(false, format!("{at}.canary.{}", error.field), error.rule);
+        }
     }
     broken.found
 }

@@ -11,7 +11,8 @@ use crate::{
         check::{Level, Report},
         settings::Settings,
     },
-    store::{doctor, error::StoreError},
+    engine::start_checks::{self, Permits},
+    store::{self, doctor, error::StoreError, instance::Safety},
 };
 
 /// Clocks that differ by more are worth a look; leases do not depend on it, since they use the database's clock alone.
@@ -33,7 +34,8 @@ pub(super) async fn look(settings: &Settings, conn: &mut PgConnection, report: &
         "clocks",
         format!("the database is {apart:+.1} s from this machine, measured within {} ms", took.as_millis()),
     );
-    durability(settings, &server, report);
+    let safety = store::instance::safety(conn).await?;
+    durability(settings, &server, &safety, report);
     let owner = if server.owner { "owns the ledger" } else { "does not own the ledger" };
     let level = if server.owner { Level::Ok } else { Level::Failed };
     report.add(level, "role", format!("{} {owner}", server.role));
@@ -56,35 +58,23 @@ pub(super) async fn look(settings: &Settings, conn: &mut PgConnection, report: &
     Ok(())
 }
 
-fn durability(settings: &Settings, server: &doctor::Server, report: &mut Report) {
+fn durability(settings: &Settings, server: &doctor::Server, safety: &Safety, report: &mut Report) {
     let subject = "durability";
     if server.read_only {
         report.add(Level::Failed, subject, "the server only reads: a standby, or a primary that was demoted");
     }
-    if !server.fsync {
-        report.add(
-            Level::Failed,
-            subject,
-            "fsync is off: a crash of the machine loses what was answered, and it is sent again",
-        );
-    }
-    if !server.full_page_writes {
-        report.add(Level::Warning, subject, "full_page_writes is off: a torn page cannot be repaired");
-    }
-    if server.standbys > 0 && server.synchronous_standbys.is_empty() {
-        let level = if settings.instance.accept_lossy_failover { Level::Warning } else { Level::Failed };
-        report.add(
-            level,
-            subject,
-            format!("{} standbys and none of them synchronous: a failover may double effects", server.standbys),
-        );
-    }
-    if report.lines.iter().all(|line| line.subject != subject) {
-        let text = format!(
-            "Postgres {}, fsync on, {} standbys; the ledger's own commits are synchronous",
-            server.version, server.standbys
-        );
-        report.add(Level::Ok, subject, text);
+    let permits = Permits {
+        fsync_off: settings.database.allow_fsync_off,
+        lossy_failover: settings.instance.accept_lossy_failover,
+    };
+    match start_checks::check(safety, permits) {
+        Ok(notes) if notes.is_empty() => {
+            let text =
+                format!("Postgres {}, {} standby(s); what is acknowledged is kept", server.version, safety.standbys);
+            report.add(Level::Ok, subject, text);
+        }
+        Ok(notes) => notes.into_iter().for_each(|note| report.add(Level::Warning, subject, note)),
+        Err(refused) => report.add(Level::Failed, subject, refused.to_string()),
     }
 }
 

@@ -28,7 +28,7 @@ impl ChannelKind {
 }
 
 /// What holds when nobody knows whether an attempt arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InDoubt {
     /// Ask the downstream (replay or look-up), then people.

@@ -334,7 +334,7 @@ impl Dispatcher {
         Ok(Proofs::Stale(Some(settle(conn, &stale, &policy, &cause).await?)))
     }
 
-    fn prepare(
+    pub(super) fn prepare(
         &self,
         served: &Served,
         pick: Picked,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `admission` | nothing → held, pending |
 //! | `dispatcher` | pending → in_flight; pending → unknown where a proof went stale |
+//! | `single` | pending → in_flight, one by name, for `verify` |
 //! | `results` | in_flight → sent, failed, pending, unknown, … by the fold |
 //! | `reaper` | in_flight → unknown, abandoned |
 //! | `reconciler` | unknown → sent, pending, failed, …; replays |
@@ -34,6 +35,7 @@ pub mod results;
 pub mod runner;
 pub mod self_stop;
 pub mod sightings;
+pub mod single;
 pub mod start_checks;
 pub mod sweeper;
 pub mod watch;

@@ -90,7 +90,7 @@ pub enum Target {
 }
 
 /// What an act has led to.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct Resolved {
     /// The verb.
     pub act: &'static str,
@@ -101,6 +101,7 @@ pub struct Resolved {
     pub intent_id: Option<Uuid>,
     /// Its state now.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<crate::domain::state::State>)]
     pub state: Option<&'static str>,
     /// Its version now.
     #[serde(skip_serializing_if = "Option::is_none")]

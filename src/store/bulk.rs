@@ -16,7 +16,7 @@ pub const MAX_ITEMS: usize = 1000;
 pub const MAX_BYTES: usize = 8 * 1024 * 1024;
 
 /// What one refused item means for the others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Nothing is enqueued.

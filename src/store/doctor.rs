@@ -12,16 +12,6 @@ pub struct Server {
     pub version: String,
     /// Its clock.
     pub now: DateTime<Utc>,
-    /// `fsync`.
-    pub fsync: bool,
-    /// `full_page_writes`.
-    pub full_page_writes: bool,
-    /// `synchronous_commit` of this role in this database.
-    pub synchronous_commit: String,
-    /// `synchronous_standby_names`.
-    pub synchronous_standbys: String,
-    /// Standbys that stream now; none may be seen without the right to.
-    pub standbys: i64,
     /// It only reads.
     pub read_only: bool,
     /// Who we are there.
@@ -39,10 +29,6 @@ pub async fn server(conn: &mut PgConnection) -> Result<Server, StoreError> {
         Server,
         r#"-- doctor::server
         select current_setting('server_version') as "version!", clock_timestamp() as "now!",
-               current_setting('fsync') = 'on' as "fsync!", current_setting('full_page_writes') = 'on' as "full_page_writes!",
-               current_setting('synchronous_commit') as "synchronous_commit!",
-               current_setting('synchronous_standby_names') as "synchronous_standbys!",
-               (select count(*) from pg_stat_replication) as "standbys!",
                current_setting('transaction_read_only') = 'on' as "read_only!", session_user::text as "role!",
                pg_has_role(session_user, (select n.nspowner from pg_namespace n where n.nspname = 'settled'), 'member') as "owner!""#
     )

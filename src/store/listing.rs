@@ -8,7 +8,8 @@ use uuid::Uuid;
 use super::error::StoreError;
 
 /// One intent in a list, and what a producer may know of its own: no payload, no recipient, no downstream reply.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
+#[schema(as = Intent)]
 pub struct Receipt {
     /// Id.
     pub intent_id: Uuid,
@@ -21,6 +22,7 @@ pub struct Receipt {
     /// Occurrence.
     pub occurrence: i32,
     /// State.
+    #[schema(value_type = crate::domain::state::State)]
     pub state: String,
     /// Attempts so far.
     pub attempts: i32,
@@ -137,7 +139,7 @@ pub async fn list(conn: &mut PgConnection, filter: &Filter<'_>) -> Result<Vec<Re
 }
 
 /// A call whose intent ended without effect: whoever made it must be told.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub struct Unserved {
     /// Id of the request.
     pub request_id: Uuid,
@@ -156,6 +158,7 @@ pub struct Unserved {
     /// By which surface.
     pub surface: String,
     /// What it was answered then.
+    #[schema(value_type = crate::store::requests::Verdict)]
     pub verdict: String,
     /// The intent that stood for the effect.
     pub intent_id: Uuid,
@@ -166,6 +169,7 @@ pub struct Unserved {
     /// Occurrence.
     pub occurrence: i32,
     /// failed or cancelled.
+    #[schema(value_type = crate::domain::state::State)]
     pub state: String,
     /// Why, in a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]

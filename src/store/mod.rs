@@ -27,6 +27,7 @@ pub mod session;
 pub mod sightings;
 pub mod story;
 pub mod tokens;
+pub mod verify;
 pub mod witnesses;
 pub mod workers;
 

@@ -66,7 +66,7 @@ pub fn checked<'a>(scope: &Scope, reason: &'a str) -> Result<&'a str, Refused> {
 }
 
 /// A pause in force.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub struct Pause {
     /// `all`, `destination` or `tenant`.
     pub scope: String,

@@ -73,7 +73,7 @@ pub struct Options {
 }
 
 /// The three answers. Each means that the effect has happened or still may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// A new intent.
@@ -100,13 +100,14 @@ impl Verdict {
 }
 
 /// What the ledger answered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Receipt {
     /// Which of the three answers.
     pub verdict: Verdict,
     /// The intent that stands for the effect.
     pub intent_id: Uuid,
-    /// Its state at that moment, a word of `domain::state`.
+    /// Its state at that moment.
+    #[schema(value_type = crate::domain::state::State)]
     pub state: String,
     /// The downstream's own name for the effect, once sent.
     pub provider_id: Option<String>,
@@ -117,7 +118,7 @@ pub struct Receipt {
 }
 
 /// What a conflict collided in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ConflictKind {
     /// Run, step and slot were used for other content.

@@ -353,6 +353,26 @@ pub async fn generation_of(conn: &mut PgConnection, destination: &str) -> Result
     .await?)
 }
 
+/// Whether a destination has meant more than one downstream since then: nobody knows which of them a lost attempt used.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn meant_another(
+    conn: &mut PgConnection,
+    destination: &str,
+    since: DateTime<Utc>,
+) -> Result<bool, StoreError> {
+    Ok(sqlx::query_scalar!(
+        r#"-- rewinds::meant_another
+        select coalesce(count(*) > 1 and max(published_at) >= $2, false) as "another!"
+          from settled.generations where destination = $1"#,
+        destination,
+        since,
+    )
+    .fetch_one(conn)
+    .await?)
+}
+
 /// Intents that would be claimed although a rewind that concerns them is not among their evidence: they were asked for in a
 /// transaction that was open when it was noticed, or a person sends them again. With the number of that rewind.
 ///

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::{error::StoreError, listing};
 
 /// One intent and all that was told of it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Story {
     /// Where it stands.
     #[serde(flatten)]
@@ -29,7 +29,7 @@ pub struct Story {
 }
 
 /// Something that happened.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Event {
     /// When, by the database's clock.
     pub at: DateTime<Utc>,
@@ -39,8 +39,9 @@ pub struct Event {
 }
 
 /// What happened.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case", tag = "event")]
+#[schema(as = EventKind)]
 pub enum What {
     /// Somebody asked for the effect.
     Request {

@@ -27,7 +27,7 @@ pub enum TelemetryError {
 /// # Errors
 /// On a filter that cannot be read, and on the second call.
 pub fn init(settings: &Telemetry) -> Result<(), TelemetryError> {
-    let filter = EnvFilter::try_new(&settings.level).map_err(|_| TelemetryError::Filter(settings.level.clone()))?;
+    let filter = filter(&settings.level)?;
     // Warnings of Postgres are counted whatever the log shows.
     let registry = tracing_subscriber::registry().with(notices::layer());
     // Colours are for people; in a journal or a file they would be noise.
@@ -43,4 +43,34 @@ pub fn init(settings: &Telemetry) -> Result<(), TelemetryError> {
         }
     }
     .map_err(|_| TelemetryError::Twice)
+}
+
+/// A library that writes whole conversations at its lowest level: the password of the mailbox, and mail.
+const SILENT: &str = "async_imap::imap_stream=off";
+
+fn filter(level: &str) -> Result<EnvFilter, TelemetryError> {
+    let unreadable = || TelemetryError::Filter(level.to_owned());
+    let filter = EnvFilter::try_new(level).map_err(|_| unreadable())?;
+    Ok(filter.add_directive(SILENT.parse().map_err(|_| unreadable())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn conversations_with_a_mailbox_are_not_written_at_any_level() {
+        for level in ["trace", "debug,async_imap=trace", "async_imap::imap_stream=trace"] {
+            let read = filter(level);
+            assert!(read.is_ok(), "{level}");
+            let lines = fmt::layer().with_writer(std::io::sink).with_filter(read.unwrap_or_default());
+            let written = tracing::subscriber::with_default(
+                tracing_subscriber::registry().with(lines),
+                || tracing::enabled!(target: "async_imap::imap_stream", Level::TRACE),
+            );
+            assert!(!written, "{level}");
+        }
+    }
 }

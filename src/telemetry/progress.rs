@@ -25,7 +25,7 @@ struct Tick {
 }
 
 /// One loop, as shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct LoopState {
     /// Its name.
     pub name: &'static str,

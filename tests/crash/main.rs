@@ -13,7 +13,7 @@
 #[path = "../it/support/db.rs"]
 mod db;
 
-#[expect(dead_code, reason = "shared with the suite in width")]
+mod account;
 mod count;
 mod cut;
 mod decided;

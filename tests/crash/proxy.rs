@@ -301,7 +301,7 @@ impl Carrier {
     async fn downwards(&mut self, frames: &mut Frames) -> Option<How> {
         loop {
             let bare = self.said.bare_answers > 0;
-            let Some(message) = (if bare { frames.exactly(1) } else { frames.next(true) }) else { return None };
+            let message = (if bare { frames.exactly(1) } else { frames.next(true) })?;
             let ready = !bare && is_ready(&message);
             self.said.bare_answers -= usize::from(bare);
             self.said.owed = self.said.owed.saturating_sub(usize::from(ready));

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::{
     rules::{Environment, Rules},
-    world::{End, Kind, Question, Said, World, effect_of, key_of},
+    world::{End, GONE, Question, Said, World, effect_of, key_of},
 };
 
 const CLOSURE: i64 = 60;
@@ -48,21 +48,22 @@ struct Matter {
 /// What a question about one attempt would see now.
 pub fn question(world: &World, who: u8, number: u8, rules: &Rules) -> Question {
     let row = world.row(who).expect("somebody asked for it");
-    let attempt = &row.attempts[usize::from(number) - 1];
-    // Nobody knows which generation a lost history used: all of them are asked.
-    let asked = |generation: u8| match (rules.own_generation, attempt.kind) {
-        (false, _) => generation == world.generation,
-        (true, Kind::Phantom) => true,
-        (true, Kind::Send | Kind::Replay) => generation == attempt.generation,
+    let (generation, over) = match (number, row.gone) {
+        (GONE, Some(gone)) => (gone.generation, world.lost_are_over(rules)),
+        _ => {
+            let attempt = &row.attempts[usize::from(number) - 1];
+            (attempt.generation, world.ledger_says_over(attempt, rules))
+        }
     };
-    let hits = world.effects.iter().filter(|effect| effect.visible && asked(effect.generation));
+    let asked = if rules.own_generation { generation } else { world.generation };
+    let hits = world.effects.iter().filter(|effect| effect.visible && effect.generation == asked);
     Question {
         who,
         number,
         newest: row.newest(),
         asked_at: world.asked,
         hits: hits.map(|effect| (effect.token.who, effect.kid)).collect(),
-        ripe: !rules.closure_and_lag || world.ledger_says_over(attempt, rules),
+        ripe: !rules.closure_and_lag || over,
         fresh: true,
     }
 }
@@ -90,7 +91,10 @@ pub fn judge(world: &World, question: &Question, rules: &Rules, env: &Environmen
         if !rules.found_by_key {
             hits.iter_mut().for_each(|hit| *hit = (question.who, kid));
         }
-        let suspended = world.suspended(rules);
+        // Lost attempts may have used any downstream that was meant since; one of them is asked.
+        let elsewhere =
+            rules.lost_at_one_downstream && question.number == GONE && world.generation != world.backup_generation;
+        let suspended = world.suspended(rules) || elsewhere;
         verdict(Matter {
             who: question.who,
             kid,
@@ -145,11 +149,22 @@ fn probe(role: Role, key: &str, reference: &str, from: i64, until: i64) -> Probe
     }
 }
 
+const ELDER: &str = "11111111111111111111111111111111";
+const YOUNGER: &str = "22222222222222222222222222222222";
+const MADE_UP: &str = "33333333333333333333333333333333";
+
+/// The one in doubt, and its controls.
+fn probes(matter: &Matter) -> Vec<Probe> {
+    vec![
+        probe(Role::Subject, key_of(matter.who, matter.kid), "inv-2291", 0, CLOSURE),
+        probe(Role::Elder, ELDER, "inv-2290", -50, -40),
+        probe(Role::Younger, YOUNGER, "inv-2292", CLOSURE + 1, CLOSURE + 2),
+        probe(Role::Impossible, MADE_UP, "zzz-none", 0, CLOSURE),
+    ]
+}
+
 /// Witnesses and controls are always in order here; what happens without them is shown beside the judge.
 fn case(matter: &Matter) -> Case {
-    const ELDER: &str = "11111111111111111111111111111111";
-    const YOUNGER: &str = "22222222222222222222222222222222";
-    const MADE_UP: &str = "33333333333333333333333333333333";
     let hit = |id: String, key: &str, reference: &str| Hit {
         id: Some(id),
         key: matter.shows_keys.then(|| key.to_owned()),
@@ -182,15 +197,7 @@ fn case(matter: &Matter) -> Case {
             closure_at: at(CLOSURE),
             account: Some("acme-live".to_owned()),
         },
-        question: settled::domain::question::Question {
-            probes: vec![
-                probe(Role::Subject, key_of(matter.who, matter.kid), "inv-2291", 0, CLOSURE),
-                probe(Role::Elder, ELDER, "inv-2290", -50, -40),
-                probe(Role::Younger, YOUNGER, "inv-2292", CLOSURE + 1, CLOSURE + 2),
-                probe(Role::Impossible, MADE_UP, "zzz-none", 0, CLOSURE),
-            ],
-            now: at(asked_at),
-        },
+        question: settled::domain::question::Question { probes: probes(matter), now: at(asked_at) },
         answer: Answer {
             seen: vec![
                 if hits.is_empty() { Seen::Nothing } else { Seen::Hits { hits } },

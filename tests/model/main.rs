@@ -85,7 +85,7 @@ pub fn holds(name: &str, env: Environment, at_least: usize) {
     let checked = Protocol { rules: HOUSE, env }.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let (worlds, depth) = (checked.unique_state_count(), checked.max_depth());
     println!("{name}: {worlds} worlds, {} steps, {depth} deep, {:.1?}", checked.state_count(), began.elapsed());
-    for (broken, path) in checked.discoveries() {
+    if let Some((broken, path)) = checked.discoveries().into_iter().next() {
         panic!("{name}: not so: {broken}, after {}", told(path.into_actions()));
     }
     assert!(worlds >= at_least, "{name}: only {worlds} worlds were seen");

@@ -6,7 +6,7 @@ use settled::domain::{intent::InDoubt, state::State};
 use crate::{
     asking::{judge, question},
     rules::{Environment, Rules},
-    world::{End, IDENTITIES, Kind, OTHER, Row, Said, Token, Word, World, effect_of},
+    world::{End, IDENTITIES, OTHER, Row, Said, Token, Word, World, effect_of},
 };
 
 /// What became of a claim's COMMIT.
@@ -101,7 +101,7 @@ fn requests(world: &World, env: &Environment, who: u8, moves: &mut Vec<Move>) {
 pub fn has_room(row: &Row, who: u8, env: &Environment) -> bool {
     // The other effect is there to be mistaken for this one; it needs no doubts of its own.
     let most = if who == OTHER { 1 } else { env.attempts };
-    row.attempts.iter().filter(|a| a.kind != Kind::Phantom).count() < most
+    row.attempts.len() < most
 }
 
 fn claims(world: &World, row: &Row, who: u8, rules: &Rules, env: &Environment, moves: &mut Vec<Move>) {
@@ -131,9 +131,8 @@ fn claims(world: &World, row: &Row, who: u8, rules: &Rules, env: &Environment, m
         }
     }
     let poisoned = row.attempts.iter().any(|a| a.end == End::Poisoned);
-    let same_place = row.attempts.iter().any(|a| {
-        a.kind != Kind::Phantom && a.end == End::Lost && (a.generation == world.generation || !rules.own_generation)
-    });
+    let same_place =
+        row.attempts.iter().any(|a| a.end == End::Lost && (a.generation == world.generation || !rules.own_generation));
     if env.keeps_keys && row.state == State::Unknown && same_place && !poisoned && !world.deadline_passed {
         moves.push(Move::Replay(who));
     }
@@ -193,7 +192,7 @@ fn time(world: &World, rules: &Rules, env: &Environment, moves: &mut Vec<Move>) 
     let mut tokens: Vec<Token> = world
         .all_rows()
         .flat_map(|(_, row)| &row.attempts)
-        .filter(|a| a.kind != Kind::Phantom && in_doubt(a.end))
+        .filter(|a| in_doubt(a.end))
         .map(|a| a.token)
         .chain(world.sends.iter().map(|send| send.token))
         .chain(world.wire.iter().map(|mark| mark.token))
@@ -226,10 +225,7 @@ fn questions(world: &World, row: &Row, who: u8, rules: &Rules, env: &Environment
     if who == OTHER || !asked_about || world.asked >= env.questions || world.questions.len() >= env.reconcilers {
         return;
     }
-    for (number, attempt) in (1u8..).zip(&row.attempts) {
-        if !matches!(attempt.end, End::Lost | End::Poisoned) {
-            continue;
-        }
+    for number in row.doubts() {
         let question = question(world, who, number, rules);
         let Some(said) = judge(world, &question, rules, env) else { continue };
         let last = row.told.iter().rfind(|told| told.number == number);
@@ -270,7 +266,7 @@ fn befalls(world: &World, env: &Environment, moves: &mut Vec<Move>) {
     if env.secret_rotates && world.kid == 0 && begun {
         moves.push(Move::RotateSecret);
     }
-    if env.rewinds && world.epoch == 0 {
+    if world.epoch < env.rewinds {
         match world.backup {
             None => moves.push(Move::ReplicaStandsHere),
             Some(_) => moves.push(Move::LoseSuffix),

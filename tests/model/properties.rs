@@ -4,7 +4,7 @@ use settled::domain::{intent::InDoubt, state::State};
 
 use crate::{
     Protocol,
-    world::{End, World, effect_of},
+    world::{World, effect_of},
 };
 
 /// At most one effect, but for what a person's false statement caused, and where twice is declared harmless.
@@ -61,7 +61,7 @@ pub fn what_is_open_can_go_on(protocol: &Protocol, world: &World) -> bool {
         match row.state {
             State::Held | State::Pending => holds,
             State::InFlight => holds && row.is_open(),
-            State::Unknown => holds && row.attempts.iter().any(|a| matches!(a.end, End::Lost | End::Poisoned)),
+            State::Unknown => holds && row.doubts().next().is_some(),
             State::Abandoned => holds,
             State::Sent | State::Failed | State::Cancelled => true,
         }

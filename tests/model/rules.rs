@@ -38,6 +38,10 @@ pub struct Rules {
     pub clock_step_suspends: bool,
     /// After a rewind whatever is open is in doubt.
     pub rewound_is_in_doubt: bool,
+    /// After a rewind an older proof says nothing about what may have been lost.
+    pub rewind_ends_proofs: bool,
+    /// Where the destination meant another downstream when history was lost, or since, absence says nothing about what was lost.
+    pub lost_at_one_downstream: bool,
     /// After a rewind nothing is proven before lease and lag have gone by since.
     pub rewind_waits: bool,
     /// After a rewind new requests are asked about before they are sent.
@@ -68,6 +72,8 @@ pub const HOUSE: Rules = Rules {
     key_pinned: true,
     clock_step_suspends: true,
     rewound_is_in_doubt: true,
+    rewind_ends_proofs: true,
+    lost_at_one_downstream: true,
     rewind_waits: true,
     new_requests_ask_first: true,
     rewound_end_is_marked: true,
@@ -117,8 +123,8 @@ pub struct Environment {
     pub provider_changes: bool,
     /// The active secret is changed, once.
     pub secret_rotates: bool,
-    /// The database loses its newest history, once.
-    pub rewinds: bool,
+    /// How often the database loses its newest history.
+    pub rewinds: u8,
     /// The database's clock jumps ahead, once.
     pub clock_jumps: bool,
     /// The destination is parked for long between a proof and the next claim, and meanwhile its queue is drained.
@@ -152,7 +158,7 @@ pub const ORDINARY: Environment = Environment {
     lost_claims: false,
     provider_changes: false,
     secret_rotates: false,
-    rewinds: false,
+    rewinds: 0,
     clock_jumps: false,
     parks: false,
     lag_is_wrong: false,

@@ -6,7 +6,7 @@ use crate::{
     asking::{judge, question},
     moves::{Commit, Fate, Move, has_key},
     rules::{Environment, Rules},
-    world::{End, Kind, Mark, Row, Said, Send, Token, Told, Try, Word, World, effect_of},
+    world::{End, GONE, Kind, Mark, Row, Said, Send, Token, Told, Try, Word, World, effect_of},
 };
 
 /// The world after a step; `None` where the ledger refuses it.
@@ -39,7 +39,7 @@ pub fn after(world: &World, step: Move, rules: &Rules, env: &Environment) -> Opt
         Move::IndexCatchesUp(at) => next.effects[at].visible = true,
         Move::Sighting(at) => {
             let token = next.effects[at].token;
-            next.row_mut(token.who).sightings.push(token.number);
+            next.row_mut(token.who).sightings.push(token.number as i8);
             stage.evidence(&mut next, token.who);
         }
         Move::LeaseAndLagGoBy(token) => next.over.add(token),
@@ -54,13 +54,20 @@ pub fn after(world: &World, step: Move, rules: &Rules, env: &Environment) -> Opt
         Move::Person(who, word) => return stage.person(next, who, word),
         Move::Retract(who, at) => {
             next.acts += 1;
-            next.row_mut(who).words.remove(at);
+            let row = next.row_mut(who);
+            row.words.remove(at);
+            if let Some(gone) = row.gone.as_mut().filter(|gone| at < gone.stated_from) {
+                gone.stated_from -= 1;
+            }
             return next.settle(who, rules, env).then_some(next);
         }
         Move::DeadlinePasses => next.deadline_passed = true,
         Move::ChangeProvider => next.generation = 1,
         Move::RotateSecret => next.kid = 1,
-        Move::ReplicaStandsHere => next.backup = Some(Box::new(next.rows.clone())),
+        Move::ReplicaStandsHere => {
+            next.backup = Some(Box::new(next.rows.clone()));
+            next.backup_generation = next.generation;
+        }
         Move::LoseSuffix => stage.lose_suffix(&mut next),
         Move::ClockJumps => next.jumped = Some(leased(&next)),
         Move::QueueIsDrainedWhileParked => drain(&mut next),
@@ -86,7 +93,7 @@ impl Stage<'_> {
     fn request(self, world: &mut World, who: u8) {
         let mut row = Row::new(self.env);
         if world.epoch > 0 && self.rules.new_requests_ask_first {
-            row.doubt_history(who, world.generation, world.epoch);
+            row.doubt_history(world.generation);
         }
         world.rows[usize::from(who)] = Some(row);
         self.evidence(world, who);
@@ -115,12 +122,14 @@ impl Stage<'_> {
         let fenced = self.rules.token_in_fence;
         let Some(row) = world.rows[usize::from(token.who)].as_mut() else { return };
         let at = usize::from(token.number) - 1;
+        let taken = at < row.attempts.len();
         match row.attempts.get_mut(at).filter(|a| a.token == token || !fenced) {
             Some(attempt) if matches!(attempt.end, End::Open | End::Lost) || end == End::Sent => attempt.end = end,
             Some(_) => return,
             None if end == End::Sent => {
-                if !row.sightings.contains(&token.number) {
-                    row.sightings.push(token.number);
+                let number = token.number as i8 * if taken { -1 } else { 1 };
+                if !row.sightings.contains(&number) {
+                    row.sightings.push(number);
                 }
             }
             None => return,
@@ -162,18 +171,18 @@ impl Stage<'_> {
         world.acts += 1;
         let there = world.may_exist(effect_of(who));
         let own = world.effects_by(who) > 0;
-        let (generation, epoch) = (world.generation, world.epoch);
+        let generation = world.generation;
         match word {
             Word::Absent(_) => world.false_absent |= there,
             Word::Sent => world.false_sent[usize::from(who)] |= !own,
             Word::Closed | Word::Cancelled | Word::Approved | Word::Rejected | Word::SendAgain(_) => {}
         }
         let row = world.row_mut(who);
+        row.words.push(word);
         if matches!(word, Word::SendAgain(_)) && row.history_lost {
-            row.doubt_history(who, generation, epoch);
+            row.doubt_history(generation);
             row.history_lost = false;
         }
-        row.words.push(word);
         world.settle(who, self.rules, self.env).then_some(world)
     }
 
@@ -182,9 +191,10 @@ impl Stage<'_> {
         let Some(backup) = world.backup.take() else { return };
         world.lost = leased(world);
         world.rows = *backup;
-        world.epoch = 1;
-        world.questions.clear();
-        stale(world);
+        world.epoch += 1;
+        // Whoever asked meanwhile writes its answer all the same; closures are those of the newest rewind by then.
+        let rows = &world.rows;
+        world.questions.retain(|question| rows[usize::from(question.who)].is_some());
         let generation = world.generation;
         for who in 0..world.rows.len() as u8 {
             let Some(row) = world.rows[usize::from(who)].as_mut() else { continue };
@@ -192,13 +202,18 @@ impl Stage<'_> {
                 State::Held | State::Pending | State::InFlight | State::Unknown | State::Abandoned => {
                     if self.rules.rewound_is_in_doubt {
                         row.attempts.iter_mut().filter(|a| a.end == End::Open).for_each(|a| a.end = End::Lost);
-                        row.doubt_history(who, generation, 1);
+                        row.doubt_history(generation);
                     }
                     self.evidence(world, who);
                 }
                 State::Failed | State::Cancelled => row.history_lost = self.rules.rewound_end_is_marked,
                 State::Sent => {}
             }
+        }
+        for question in &mut world.questions {
+            let row = world.rows[usize::from(question.who)].as_ref().expect("it was kept");
+            question.newest = question.newest.min(row.newest());
+            question.ripe &= question.number != GONE && question.number <= row.newest();
         }
     }
 }
@@ -211,7 +226,9 @@ fn write(world: &mut World, at: usize) {
 }
 
 fn stale(world: &mut World) {
-    for told in world.rows.iter_mut().flatten().flat_map(|row| &mut row.told) {
+    // Also those that a rewind will bring back: their time has gone by there as well.
+    let backup = world.backup.iter_mut().flat_map(|rows| rows.iter_mut());
+    for told in world.rows.iter_mut().chain(backup).flatten().flat_map(|row| &mut row.told) {
         if told.said == Said::Fresh {
             told.said = Said::Stale;
         }
@@ -222,7 +239,7 @@ fn stale(world: &mut World) {
 /// Claims whose bytes could leave, arrive or become visible now.
 fn leased(world: &World) -> crate::world::Tokens {
     let mut tokens = crate::world::Tokens::default();
-    let rows = world.all_rows().flat_map(|(_, row)| row.attempts.iter().filter(|a| a.kind != Kind::Phantom));
+    let rows = world.all_rows().flat_map(|(_, row)| &row.attempts);
     rows.map(|a| a.token)
         .chain(world.sends.iter().map(|send| send.token))
         .chain(world.wire.iter().chain(&world.effects).map(|mark| mark.token))

@@ -6,7 +6,7 @@ use crate::{
     rules::{Environment, ORDINARY},
 };
 
-const REWINDS: Environment = Environment { rewinds: true, attempts: 1, acts: 0, questions: 1, ..ORDINARY };
+const REWINDS: Environment = Environment { rewinds: 1, attempts: 1, acts: 0, questions: 1, ..ORDINARY };
 const KEEPS_KEYS: Environment = Environment { keeps_keys: true, acts: 0, questions: 0, ..ORDINARY };
 const NOBODY_ACTS: Environment = Environment { acts: 0, ..ORDINARY };
 
@@ -102,6 +102,10 @@ fn a_rewound_ledger_without_quarantine_makes_a_second_effect() {
     breaks("doubt after a rewind", |r| r.rewound_is_in_doubt = false, REWINDS, SECOND_EFFECT);
     breaks("the wait after a rewind", |r| r.rewind_waits = false, REWINDS, SECOND_EFFECT);
     breaks("asking first after a rewind", |r| r.new_requests_ask_first = false, REWINDS, SECOND_EFFECT);
+    let twice = Environment { rewinds: 2, questions: 2, ..REWINDS };
+    breaks("the end of older proofs", |r| r.rewind_ends_proofs = false, twice, SECOND_EFFECT);
+    let moved = Environment { provider_changes: true, ..REWINDS };
+    breaks("one downstream of what was lost", |r| r.lost_at_one_downstream = false, moved, SECOND_EFFECT);
     let people = Environment { attempts: 2, acts: 1, questions: 0, ..REWINDS };
     breaks("the mark of lost history", |r| r.rewound_end_is_marked = false, people, ENDED);
 }

@@ -10,6 +10,7 @@ use settled::domain::{
     intent::Identity,
     key::{Keyring, Spelling},
     outcome::{DoubtKind, Outcome, Proof},
+    rewind::LOST,
     state::{Asked, Folded, History, Lost, State, fold, holds_after},
 };
 
@@ -30,7 +31,7 @@ pub fn effect_of(who: u8) -> u8 {
 pub struct Token {
     pub who: u8,
     pub number: u8,
-    /// History before the rewind, or after it.
+    /// Rewinds before it.
     pub epoch: u8,
     /// Its claim was never committed.
     pub void: bool,
@@ -38,8 +39,8 @@ pub struct Token {
 
 impl Token {
     fn bit(self) -> u128 {
-        assert!(self.number < 8, "more attempts than the set has room for");
-        1 << (((self.who * 8 + self.number) * 2 + self.epoch) * 2 + u8::from(self.void))
+        assert!(self.number < 4 && self.epoch < 4, "more attempts or rewinds than the set has room for");
+        1 << (((self.who * 4 + self.number) * 4 + self.epoch) * 2 + u8::from(self.void))
     }
 }
 
@@ -63,8 +64,8 @@ impl Tokens {
     pub fn list(self) -> impl Iterator<Item = Token> {
         (0u8..128).filter(move |at| self.0 & (1 << at) != 0).map(|at| Token {
             who: at / 32,
-            number: at / 4 % 8,
-            epoch: at / 2 % 2,
+            number: at / 8 % 4,
+            epoch: at / 2 % 4,
             void: at % 2 == 1,
         })
     }
@@ -86,8 +87,6 @@ pub enum End {
 pub enum Kind {
     Send,
     Replay,
-    /// Stands for all that a lost history may have done.
-    Phantom,
 }
 
 /// One attempt of a row.
@@ -133,13 +132,29 @@ pub enum Word {
     SendAgain(u8),
 }
 
+/// Attempts that a rewind may have taken, as the engine keeps them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Gone {
+    /// First answer since, by the order of writing.
+    pub asked_from: usize,
+    /// First statement since.
+    pub stated_from: usize,
+    /// The generation that is asked about them.
+    pub generation: u8,
+}
+
+/// Number under which they are asked about.
+pub const GONE: u8 = LOST as u8;
+
 /// One intent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Row {
     pub attempts: Vec<Try>,
     pub told: Vec<Told>,
-    /// Effects seen of attempts that no row knows, or by a sighting.
-    pub sightings: Vec<u8>,
+    /// Attempts that a rewind may have taken.
+    pub gone: Option<Gone>,
+    /// Effects seen of attempts that no row knows, or by a sighting; negative where another attempt has the number by now.
+    pub sightings: Vec<i8>,
     pub words: Vec<Word>,
     pub state: State,
     pub holds: bool,
@@ -205,6 +220,8 @@ pub struct World {
     pub generation: u8,
     pub kid: u8,
     pub backup: Option<Box<[Option<Row>; IDENTITIES]>>,
+    /// What the destination meant when the replica stood there.
+    pub backup_generation: u8,
     pub epoch: u8,
     /// These could have been under way when history was lost.
     pub lost: Tokens,
@@ -224,6 +241,7 @@ impl Row {
         Self {
             attempts: Vec::new(),
             told: Vec::new(),
+            gone: None,
             sightings: Vec::new(),
             words: Vec::new(),
             state: if env.approval { State::Held } else { State::Pending },
@@ -243,55 +261,70 @@ impl Row {
         self.attempts.iter().any(|a| a.end == End::Open)
     }
 
-    /// Whatever a lost history may have done to it, as one attempt in doubt.
-    pub fn doubt_history(&mut self, who: u8, generation: u8, epoch: u8) {
-        let number = self.newest() + 1;
-        let token = Token { who, number, epoch, void: true };
-        self.attempts.push(Try { kind: Kind::Phantom, end: End::Lost, generation, token, unheard: false });
+    /// Whatever a lost history may have done to it is in doubt from now on.
+    pub fn doubt_history(&mut self, generation: u8) {
+        self.gone = Some(Gone { asked_from: self.told.len(), stated_from: self.words.len(), generation });
+    }
+
+    /// Its doubts that a question can be about.
+    pub fn doubts(&self) -> impl Iterator<Item = u8> {
+        let known = (1u8..).zip(&self.attempts).filter(|(_, a)| matches!(a.end, End::Lost | End::Poisoned));
+        self.gone.map(|_| GONE).into_iter().chain(known.map(|(number, _)| number))
+    }
+
+    /// Answers before a rewind, and those since.
+    fn answers(&self) -> [Vec<Told>; 2] {
+        let (before, since) = self.told.split_at(self.gone.map_or(0, |gone| gone.asked_from));
+        [before.to_vec(), since.to_vec()]
     }
 
     /// The real fold over this row's evidence, in the order in which it was written.
     pub fn fold(&self, rules: &Rules, env: &Environment, deadline_passed: bool) -> Folded {
-        let mut told = self.told.clone();
+        let mut answers = self.answers();
         if rules.by_question_time {
-            told.sort_by_key(|told| told.asked_at);
+            answers.iter_mut().for_each(|told| told.sort_by_key(|told| told.asked_at));
         }
-        self.fold_told(&told, &self.sightings, rules, env, deadline_passed)
+        self.fold_told(&answers, &self.sightings, rules, env, deadline_passed)
     }
 
     /// The real fold over the same evidence in another order: what is about different attempts, and what came by itself, have no
     /// order among them; answers about one attempt have that of their questions.
     pub fn fold_otherwise(&self, rules: &Rules, env: &Environment, deadline_passed: bool) -> Folded {
-        let mut told = self.told.clone();
-        told.sort_by_key(|told| (std::cmp::Reverse(told.number), told.asked_at));
-        let sightings: Vec<u8> = self.sightings.iter().rev().copied().collect();
-        self.fold_told(&told, &sightings, rules, env, deadline_passed)
+        let mut answers = self.answers();
+        for told in &mut answers {
+            told.sort_by_key(|told| (std::cmp::Reverse(told.number), told.asked_at));
+        }
+        let sightings: Vec<i8> = self.sightings.iter().rev().copied().collect();
+        self.fold_told(&answers, &sightings, rules, env, deadline_passed)
     }
 
     fn fold_told(
         &self,
-        told: &[Told],
-        sightings: &[u8],
+        [before, since]: &[Vec<Told>; 2],
+        sightings: &[i8],
         rules: &Rules,
         env: &Environment,
         deadline_passed: bool,
     ) -> Folded {
         let attempts: Vec<Attempt> = (1..).zip(&self.attempts).map(|(n, a)| self.attempt(n, a, rules)).collect();
-        let asked: Vec<Asked> = told.iter().flat_map(|told| self.verdicts(told, rules)).collect();
+        let mut asked: Vec<Asked> = before.iter().flat_map(|told| self.verdicts(told, rules)).collect();
+        let lost = self.gone.map_or(Lost::Nothing, |gone| Lost::Attempts {
+            asked_from: if rules.rewind_ends_proofs { asked.len() } else { 0 },
+            stated_from: gone.stated_from,
+        });
+        asked.extend(since.iter().flat_map(|told| self.verdicts(told, rules)));
         let sightings: Vec<Option<i32>> = sightings.iter().map(|number| Some(i32::from(*number))).collect();
         let statements: Vec<Statement> = self.words.iter().map(|word| statement(*word)).collect();
-        let phantoms = self.attempts.iter().filter(|a| a.kind == Kind::Phantom).count();
         fold(&History {
             attempts: &attempts,
             asked: &asked,
             sightings: &sightings,
             statements: &statements,
-            // A rewind is modelled by the attempt that it took, of kind Phantom.
-            lost: Lost::Nothing,
+            lost,
             in_doubt: env.in_doubt,
             needs_approval: env.approval,
             deadline_passed,
-            attempts_allowed: u32::try_from(env.attempts + phantoms).unwrap(),
+            attempts_allowed: u32::try_from(env.attempts).unwrap(),
             now: now(),
         })
     }
@@ -313,7 +346,7 @@ impl Row {
             End::Poisoned => Some(Outcome::Ambiguous { doubt: DoubtKind::PoisonedKey }),
         };
         let kind = match attempt.kind {
-            Kind::Send | Kind::Phantom => AttemptKind::Send,
+            Kind::Send => AttemptKind::Send,
             Kind::Replay => AttemptKind::Replay,
         };
         Attempt { number, kind, outcome }
@@ -328,7 +361,7 @@ impl Row {
             Said::Conflict => Verdict::Conflict { why: String::new() },
         };
         let absent = matches!(told.said, Said::Fresh | Said::Stale);
-        let about = if absent && !rules.proof_per_attempt { 1..=self.newest() } else { told.number..=told.number };
+        let about = if absent && !rules.proof_per_attempt { GONE..=self.newest() } else { told.number..=told.number };
         let newest = i32::from(told.newest);
         about.map(|number| Asked { attempt: i32::from(number), newest, verdict: verdict.clone() }).collect()
     }
@@ -383,6 +416,7 @@ impl World {
             generation: 0,
             kid: 0,
             backup: None,
+            backup_generation: 0,
             epoch: 0,
             lost: Tokens::default(),
             deadline_passed: false,
@@ -421,11 +455,13 @@ impl World {
         self.effects.iter().chain(&self.wire).any(|mark| of(&mark.token)) || self.sends.iter().any(|s| of(&s.token))
     }
 
+    /// Whether the ledger believes that no byte of what a rewind took is under way any more.
+    pub fn lost_are_over(&self, rules: &Rules) -> bool {
+        !rules.rewind_waits || self.lost.within(self.over)
+    }
+
     /// Whether the ledger believes that lease and lag of a claim have gone by.
     pub fn ledger_says_over(&self, attempt: &Try, rules: &Rules) -> bool {
-        if attempt.kind == Kind::Phantom {
-            return !rules.rewind_waits || self.lost.within(self.over);
-        }
         self.over.has(attempt.token)
             || self.jumped.is_some_and(|jumped| jumped.has(attempt.token))
             || (!rules.closure_by_lease && attempt.end == End::Lost)
@@ -438,7 +474,7 @@ impl World {
 
     /// Nothing is claimed for the longest of lease and lag after a rewind.
     pub fn quarantined(&self, rules: &Rules) -> bool {
-        self.epoch > 0 && rules.rewind_waits && !self.lost.within(self.over)
+        self.epoch > 0 && !self.lost_are_over(rules)
     }
 
     /// Folds a row after new evidence and writes state and column, as the engine does under the row's lock. False where the

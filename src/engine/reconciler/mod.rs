@@ -37,7 +37,7 @@ use super::{
     watch::step_wait,
 };
 use crate::{
-    domain::{absence::Judged, backoff, evidence::Verdict, question::Seen, state::State},
+    domain::{absence::Judged, backoff, evidence::Verdict, failure_mode::FailureMode, question::Seen, state::State},
     failpoint::failpoint,
     store::{self, error::StoreError, journal::Entry},
     telemetry::metrics::Metrics,
@@ -92,6 +92,32 @@ impl Reconciler {
     /// Waits until no question is under way any more.
     pub async fn finish(&mut self) {
         self.under_way.finish().await;
+    }
+
+    /// Asks about one intent, whenever its question is due, by the same means and under the same budget as about every other.
+    /// False: it is not asked about, somebody else is asking, or no call is left just now. Replays go on beside it.
+    ///
+    /// # Errors
+    /// When Postgres does.
+    pub async fn ask_about(&self, name: &str, intent_id: Uuid) -> Result<bool, StoreError> {
+        let Sending { pool, clock, fleet, worker, .. } = self.asker.sending.clone();
+        let at = clock.sql_now();
+        let mut tx = pool.begin().await?;
+        let served = fleet.get(name).map(|s| &**s);
+        let Some(allowed) = Allowance::lock(&mut tx, name, served, For::Doubt, at).await? else { return Ok(false) };
+        if allowed.questions == 0
+            || !store::verify::claim_question(&mut tx, intent_id, LEASE.as_secs_f64(), worker).await?
+        {
+            return Ok(false);
+        }
+        allowed.spend(&mut tx, name, 1).await?;
+        tx.commit().await?;
+        let left = self.asker.ask_all(name, vec![intent_id], allowed.cost).await;
+        if !left.is_empty() {
+            let mut conn = pool.acquire().await?;
+            store::queue::put_off_questions(&mut conn, &left, worker, AGAIN_AFTER.as_secs_f64(), at).await?;
+        }
+        Ok(true)
     }
 
     /// Leases what may be asked of one destination now and begins to ask.
@@ -208,6 +234,10 @@ impl Asker {
             self.ended(doubt, "its generation of the destination is not known any more").await?;
             return Ok(None);
         };
+        let served = self.sending.fleet.get(&name);
+        if doubt.case.look_ups.is_empty() && served.is_some_and(|served| served.generation != doubt.generation) {
+            self.sending.metrics.failure_mode(FailureMode::ProviderChanged);
+        }
         if doubt.case.intent.state == State::Unknown {
             match replay::start(&self.sending, &doubt, &config).await? {
                 Replay::Started | Replay::Moved => return Ok(None),
@@ -324,7 +354,10 @@ impl Asker {
         let Some(case) = Case::lock(&mut tx, doubt.case.intent.id, at).await? else { return Ok(()) };
         self.sending.watch.heard(before, case.intent.now);
         let asked_at = round.asked_at();
-        let distrusted = self.sending.watch.distrusts(wait, question::began(&doubt));
+        let distrusted = match self.sending.watch.distrusts(wait, question::began(&doubt)) {
+            Some(why) => Some(why),
+            None => question::elsewhere(&mut tx, &case, doubt.number).await?,
+        };
         let mut strictest: Option<(Judged, Option<Seen>)> = None;
         for index in parts {
             let about = About::doubt(&case, &doubt, distrusted.clone());

@@ -121,6 +121,13 @@ pub(super) fn began(doubt: &Doubt) -> DateTime<Utc> {
     attempt.map_or(doubt.case.intent.created_at, |a| if doubt.number == LOST { closure_of(a) } else { a.claimed_at })
 }
 
+/// Why absence says nothing about lost attempts: only one downstream is asked, and they may have used another.
+pub(super) async fn elsewhere(conn: &mut PgConnection, case: &Case, number: i32) -> Result<Option<String>, StoreError> {
+    let Some(lost) = case.lost.as_ref().filter(|_| number == LOST) else { return Ok(None) };
+    let another = store::rewinds::meant_another(conn, &case.intent.destination, lost.told.lost_from).await?;
+    Ok(another.then(|| "the destination meant another downstream when history was lost, or since".to_owned()))
+}
+
 fn witness(role: Role, w: Witness) -> Probe {
     Probe {
         role,

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// A suggested act.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Suggestion {
     /// The verb to begin with.
     pub act: &'static str,
@@ -18,6 +18,7 @@ pub struct Suggestion {
     /// Why.
     pub rule: &'static str,
     /// Other verbs that fit.
+    #[schema(value_type = Vec<String>)]
     pub also: &'static [&'static str],
 }
 
@@ -138,7 +139,7 @@ pub fn suggest(reason: Reason, state: Option<State>) -> Suggestion {
 }
 
 /// What asking can prove about a doubt, in figures.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Asking {
     /// What holds in doubt.
     pub in_doubt: InDoubt,

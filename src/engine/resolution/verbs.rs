@@ -140,17 +140,20 @@ pub const VERBS: [&str; 19] = [
 ];
 
 /// What was said with a verb. A member that the verb has no use for is refused.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Words {
-    /// Why.
+    /// Why; for `comment` the comment itself, of up to 4000 characters; elsewhere up to 500.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 4000)]
     pub reason: Option<String>,
     /// What a fact rests on.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 4000)]
     pub evidence: Option<String>,
     /// The reference, typed.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 500)]
     pub reference: Option<String>,
     /// A new deadline.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,6 +163,7 @@ pub struct Words {
     pub until: Option<DateTime<Utc>>,
     /// To whom.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 500)]
     pub to: Option<String>,
     /// The row of the journal that is withdrawn.
     #[serde(skip_serializing_if = "Option::is_none")]

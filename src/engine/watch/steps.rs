@@ -32,17 +32,27 @@ impl Steps {
     }
 
     /// Takes a reading; returns the seconds of a step, where there was one.
+    ///
+    /// Readings overlap and come in any order: one that had to wait for a lock may be older than one that came before it.
     pub(super) fn heard(&mut self, asked: Duration, answered: Duration, now: DateTime<Utc>) -> Option<f64> {
         self.began_at.get_or_insert(now);
-        let last = self.last.replace(Heard { asked, answered, now })?;
+        let new = Heard { asked, answered, now };
+        let Some(last) = self.last else {
+            self.last = Some(new);
+            return None;
+        };
+        // The one that was asked for later is the newer news.
+        if asked >= last.asked {
+            self.last = Some(new);
+        }
         let by_database = now - last.now;
-        let least = span(asked.saturating_sub(last.answered)) - TOLERATED;
-        let most = span(answered.saturating_sub(last.asked)) + TOLERATED;
+        let least = span(asked) - span(last.answered) - TOLERATED;
+        let most = span(answered) - span(last.asked) + TOLERATED;
         if (least..=most).contains(&by_database) {
             return None;
         }
         self.stepped = Some(answered);
-        Some((by_database - span(answered.saturating_sub(last.answered))).as_seconds_f64())
+        Some((by_database - (span(answered) - span(last.answered))).as_seconds_f64())
     }
 
     pub(super) fn stepped_within(&self, boot: Duration, wait: Duration) -> bool {
@@ -91,6 +101,15 @@ mod tests {
         assert!(steps.stepped_within(boot(69), Duration::from_secs(10)));
         assert!(!steps.stepped_within(boot(70), Duration::from_secs(10)));
         assert_eq!(steps.heard(boot(80), boot(80), at(81)), Some(-600.0));
+    }
+
+    #[test]
+    fn a_reading_that_waited_for_a_lock_while_younger_ones_came_is_no_step() {
+        let mut steps = Steps::since(START, None);
+        assert_eq!(steps.heard(boot(0), boot(0), at(0)), None);
+        assert_eq!(steps.heard(boot(8), boot(8), at(8)), None);
+        assert_eq!(steps.heard(boot(1), boot(9), at(1)), None, "the clock was read before the wait");
+        assert_eq!(steps.heard(boot(10), boot(10), at(610)), Some(600.0), "the youngest reading still counts");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A stream of which only so much is read: a server that never ends must not fill the memory.
+//! A stream of which only so much is read, and nothing that the parser must not see: a server that never ends must not fill
+//! the memory, and none may end the reader.
 
 use std::{
     io,
@@ -8,20 +9,23 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::guard::{Guard, Refused};
+
 /// The words of the error.
 pub const TOO_MUCH: &str = "the answer does not end";
 
-/// Reads only so much.
+/// Reads only so much, and only what the guard lets by.
 #[derive(Debug)]
 pub struct Capped<S> {
     inner: S,
     left: u64,
+    guard: Guard,
 }
 
 impl<S> Capped<S> {
     /// Reads at most `left` bytes of `inner`.
     pub fn new(inner: S, left: u64) -> Self {
-        Self { inner, left }
+        Self { inner, left, guard: Guard::default() }
     }
 }
 
@@ -35,7 +39,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Capped<S> {
             Some(left) => this.left = left,
             None => return Poll::Ready(Err(io::Error::other(TOO_MUCH))),
         }
-        Poll::Ready(Ok(()))
+        // What was said is not repeated.
+        let said = buf.filled().get(before..).unwrap_or_default();
+        Poll::Ready(this.guard.look(said, this.left).map_err(|Refused| io::Error::other("not readable")))
     }
 }
 

@@ -5,6 +5,7 @@
 //! to the end it does not judge.
 
 mod capped;
+mod guard;
 pub(in crate::look_up) mod item;
 mod listing;
 mod mailbox;

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::store::error::StoreError;
 
 /// One escalation, with the little that a list shows of its intent.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub struct Escalation {
     /// Id.
     pub id: Uuid,
@@ -23,6 +23,7 @@ pub struct Escalation {
     /// Tenant; empty where it concerns all.
     pub tenant: String,
     /// Why a person is asked.
+    #[schema(value_type = crate::domain::reason::Reason)]
     pub reason: String,
     /// Groups an outage of many intents.
     pub cause: String,
@@ -147,7 +148,7 @@ pub async fn list(
 }
 
 /// Open escalations of one cause: an outage is one line.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub struct Cause {
     /// The cause.
     pub cause: String,
@@ -219,7 +220,7 @@ pub async fn open_of(conn: &mut PgConnection, intent_id: Uuid) -> Result<Vec<Esc
 }
 
 /// What a person must know of the intent beside its story: to whom, and what each mistake costs.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub struct Stakes {
     /// Channel of the destination.
     pub channel: String,

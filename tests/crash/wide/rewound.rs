@@ -17,7 +17,7 @@ use sqlx::postgres::PgPoolOptions;
 use super::{
     caller::{Caller, Calls},
     cuts::proxied,
-    kills::{QUARANTINE, asked_until_settled},
+    kills::{QUARANTINE, asked_until_settled, proven},
     stage::{Telling, Totals, cluster, database},
 };
 use crate::{
@@ -244,6 +244,7 @@ impl Scene {
             caller.next("R").await;
         }
         asked_until_settled(house, AT_REST).await;
+        asked_until_settled(house, &proven()).await;
         let early = "select count(*) = 0 from settled.attempts a, settled.rewinds w
                       where a.claimed_at between w.noticed_at and w.quiet_until";
         house.until("nothing was claimed in the quarantine", Duration::ZERO, early).await;

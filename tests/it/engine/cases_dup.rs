@@ -56,6 +56,32 @@ async fn case_002_a_final_dot_that_is_answered_too_late_is_asked_about_and_not_s
 }
 
 #[tokio::test]
+async fn case_094_the_name_that_a_mailbox_is_asked_for_is_made_of_safe_characters_whatever_the_reference_is() {
+    let mailbox = Arc::new(Mailbox::default());
+    let relay = Smtp::start(Arc::clone(&mailbox)).await.unwrap();
+    let audit = Imap::start(Arc::clone(&mailbox)).await.unwrap();
+    let password = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(password.path(), "audit\n").unwrap();
+    let mut world = World::new(&[mail("post", &relay, &audit, password.path(), "300ms")]).await;
+    let payload = r#"{"to":"ap@acme.test","subject":"Invoice INV_22.9-1","text":"Please find INV_22.9-1."}"#;
+    for odd in ["!&!=?\u{fc}", "INV 1", "<INV-1>", "INV-1\r\nX: y"] {
+        let refused = world.request(&new_request("post", odd, payload, "run-odd", 1)).await.unwrap_err();
+        assert!(refused.to_string().contains("/reference"), "{odd:?}: {refused}");
+    }
+    relay.faults().at(Stage::Act, Fault::LoseReply);
+    let id = world.enqueue("post", "INV_22.9-1", payload).await;
+    world.dispatch().await;
+    assert_eq!(world.state(id).await, "unknown");
+    world.turn(3600);
+    world.ask().await;
+    assert_eq!(world.state(id).await, "sent", "{:#?}", world.verdicts(id).await);
+    let key = world.text("select key from settled.intents where id = $1", id).await.unwrap();
+    assert!(key.len() == 32 && key.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)), "{key}");
+    assert!(audit.commands().iter().all(|command| !command.to_ascii_lowercase().contains("inv_22.9-1")));
+    assert_eq!(mailbox.mails().len(), 1);
+}
+
+#[tokio::test]
 async fn case_003_a_daemon_killed_in_mid_send_at_a_destination_that_cannot_be_asked_leaves_it_to_a_person() {
     let receiver = Arc::new(Webhook::start().await.unwrap());
     let entries = [mute_webhook("partner", &receiver, "in_doubt = \"person\"")];

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use chrono::TimeDelta;
 use settled::{
+    clock::Clock,
     demo::fakes::{faults::Fault, webhook::Webhook},
     engine::runner::{Progress, Step},
 };
@@ -13,7 +14,7 @@ use super::doubt::{Doubt, PAYLOAD};
 use crate::support::{fragments::webhook, world::World};
 
 fn step(world: &World, by: TimeDelta) {
-    world.clock.set_wall(settled::clock::Clock::now(&*world.clock) + by);
+    world.clock.set_wall(world.clock.now() + by);
 }
 
 /// An attempt of a worker that never reports.
@@ -48,6 +49,20 @@ async fn a_step_is_noticed_by_what_it_would_hasten_before_the_next_heartbeat_is(
     step(&world, TimeDelta::minutes(10));
     assert_eq!(world.reaper.step().await.unwrap(), Progress::Idle);
     assert_eq!(world.state(id).await, "in_flight");
+}
+
+#[tokio::test]
+async fn a_reading_that_waited_for_a_lock_while_younger_ones_came_is_no_step() {
+    let (_receiver, mut world, id) = in_flight().await;
+    // Read before the wait, and heard after the heartbeat.
+    let (asked, read) = (world.clock.boot(), world.clock.now());
+    world.turn(30);
+    world.beat().await;
+    world.sending.watch.heard(asked, read);
+    world.reaper.step().await.unwrap();
+    assert_eq!(world.state(id).await, "unknown");
+    let text = world.sending.metrics.text().unwrap();
+    assert!(text.contains("settled_clock_steps_total 0"), "{text}");
 }
 
 #[tokio::test]

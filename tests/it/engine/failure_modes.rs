@@ -159,3 +159,16 @@ async fn a_secret_that_was_replaced_under_its_name_makes_no_new_key() {
     assert_eq!((world.state(id).await.as_str(), times(&world, FailureMode::KeyRegenerated)), ("sent", 1));
     assert_eq!(receiver.effects().all()[0].key, before);
 }
+
+#[tokio::test]
+async fn a_destination_that_moved_while_something_was_in_doubt_is_counted_and_the_old_one_is_asked() {
+    let (old, new) = (Webhook::start().await.unwrap(), Webhook::start().await.unwrap());
+    let mut before = World::new(&[webhook("erp", &old, "", "")]).await;
+    old.faults().next(Fault::LoseReply);
+    let id = before.enqueue("erp", "INV-1", PAYLOAD).await;
+    before.dispatch().await;
+    let mut after = before.beside(&[webhook("erp", &new, "", "")], 2, "k1").await;
+    after.ask().await;
+    assert_eq!((after.state(id).await.as_str(), times(&after, FailureMode::ProviderChanged)), ("sent", 1));
+    assert_eq!((old.effects().all().len(), new.effects().all().len()), (1, 0));
+}

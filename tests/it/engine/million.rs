@@ -77,8 +77,12 @@ async fn scans(conn: &mut PgConnection) -> Vec<(String, i64, i64)> {
 async fn with_a_million_settled_rows_every_look_up_names_its_index() {
     let db = Database::new().await;
     sqlx::raw_sql(FILL).execute(&db.pool).await.unwrap();
-    let pool =
-        PgPool::connect_with(settled::store::session::options(&db.url, Default::default()).unwrap()).await.unwrap();
+    // One session: what it has counted is there when it is asked for.
+    let pool = sqlx::postgres::PgPoolOptions::new()
+        .max_connections(1)
+        .connect_with(settled::store::session::options(&db.url, Default::default()).unwrap())
+        .await
+        .unwrap();
     let mut tx = pool.begin().await.unwrap();
     let names = ["hooks".to_owned()];
     let due = queue::destinations_due(&mut tx, &names, &[1000], None).await.unwrap();
@@ -108,6 +112,7 @@ async fn with_a_million_settled_rows_every_look_up_names_its_index() {
     tx.rollback().await.unwrap();
 
     // A new one, the same call again, and another call for the same effect; alone and in bulk.
+    let before = used(&pool).await;
     let mut tx = pool.begin().await.unwrap();
     let new = |n: i64, run: &str| requests::NewRequest {
         destination: "hooks".to_owned(),
@@ -132,4 +137,22 @@ async fn with_a_million_settled_rows_every_look_up_names_its_index() {
         assert!(*by_index > 0 || table == "attempts", "{table}: {scans:?}");
     }
     assert_eq!(scans.len(), 4);
+    let after = used(&pool).await;
+    for ((index, before), (_, after)) in before.iter().zip(&after) {
+        assert!(after > before, "{index} was not used: {before} scans before, {after} after");
+    }
+}
+
+/// Scans of the indexes that an enqueue is answered by: the effect, and the identity of the call.
+async fn used(pool: &PgPool) -> Vec<(String, i64)> {
+    let mut conn = pool.acquire().await.unwrap();
+    sqlx::query("select pg_stat_force_next_flush()").execute(&mut *conn).await.unwrap();
+    sqlx::query("select 1").execute(&mut *conn).await.unwrap();
+    sqlx::query_as(
+        "select indexrelname::text, idx_scan from pg_stat_user_indexes
+          where indexrelname in ('intents_effect', 'requests_tenant_run_id_step_slot_revision_key') order by 1",
+    )
+    .fetch_all(&mut *conn)
+    .await
+    .unwrap()
 }

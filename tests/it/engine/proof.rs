@@ -2,18 +2,24 @@
 
 use std::sync::Arc;
 
+use chrono::TimeDelta;
 use settled::{
     demo::fakes::{
         faults::{Fault, Stage},
         ledger_of_effects::Arrived,
         webhook::Webhook,
     },
+    domain::{evidence::Verdict, intent::InDoubt, state::State},
     engine::{results::Finished, runner::Step},
 };
 use uuid::Uuid;
 
 use super::doubt::{Doubt, PAYLOAD, Setting};
-use crate::support::{fragments::webhook, world::World};
+use crate::support::{
+    fragments::webhook,
+    ledger::{Ledger, lost, unaskable},
+    world::World,
+};
 
 #[tokio::test]
 async fn a_proof_that_goes_stale_before_the_send_is_asked_for_again() {
@@ -201,4 +207,26 @@ async fn a_4xx_after_a_send_that_never_arrived_is_failed_once_it_was_asked_for_a
     doubt.ask(2).await;
     assert_eq!(doubt.world.state(doubt.id).await, "failed", "{:#?}", doubt.world.verdicts(doubt.id).await);
     assert_eq!(doubt.world.reasons(doubt.id).await, ["refused"]);
+}
+
+/// Two reconcilers may ask about one attempt, and the first of them may be the last to write.
+#[tokio::test]
+async fn an_answer_that_was_slow_to_be_written_is_no_newer_than_its_question() {
+    let ledger = Ledger::empty().await;
+    let mut asked = unaskable("asked");
+    asked.in_doubt = Some(InDoubt::Ask);
+    ledger.destination(asked).await;
+    let absent = || Verdict::Absent { valid_until: ledger.now() + TimeDelta::minutes(10) };
+    let conflict = || Verdict::Conflict { why: "the reference under a strange key".to_owned() };
+    let (first, second) = (ledger.now(), ledger.now() + TimeDelta::seconds(1));
+
+    let doubted_at_first = ledger.enqueue("INV-1").await;
+    ledger.attempt(doubted_at_first, lost()).await;
+    assert_eq!(ledger.look_up_said(doubted_at_first, second, absent()).await, State::Pending);
+    assert_eq!(ledger.look_up_said(doubted_at_first, first, conflict()).await, State::Pending);
+
+    let doubted_at_last = ledger.enqueue("INV-2").await;
+    ledger.attempt(doubted_at_last, lost()).await;
+    assert_eq!(ledger.look_up_said(doubted_at_last, second, conflict()).await, State::Unknown);
+    assert_eq!(ledger.look_up_said(doubted_at_last, first, absent()).await, State::Unknown);
 }

@@ -223,6 +223,31 @@ async fn a_lost_key_is_found_under_every_secret_that_is_still_held() {
 }
 
 #[tokio::test]
+async fn absence_at_another_downstream_than_the_lost_attempts_may_have_used_proves_nothing() {
+    let mut house = House::new("absent_by_lag = \"resend\"").await;
+    let id = house.world.enqueue("erp", "INV-1", PAYLOAD).await;
+    house.remember().await;
+    house.world.dispatch().await;
+    house.forget().await;
+    assert!(matches!(house.world.beat().await, Beaten::Rewound { .. }));
+    // Before anything is put in doubt the destination is pointed elsewhere, as one does in such an hour.
+    let other = Webhook::start().await.unwrap();
+    let db = Arc::clone(&house.world.db);
+    house.world = World::over(db, &[webhook("erp", &other, "", "absent_by_lag = \"resend\"")], 2, "k1").await;
+    let published = "update settled.generations g set published_at = i.created_at + interval '1 day'
+        from settled.intents i, settled.destinations d
+        where i.id = $1 and d.name = g.destination and d.generation = g.generation returning d.name";
+    assert_eq!(house.world.text(published, id).await.as_deref(), Some("erp"));
+    house.quarantine().await;
+    house.ask(8).await;
+    house.world.dispatch().await;
+    let verdicts = house.world.verdicts(id).await;
+    assert!(verdicts.iter().any(|v| v.contains("meant another downstream")), "{verdicts:?}");
+    assert_eq!((house.world.state(id).await.as_str(), house.sends()), ("unknown", (1, 1)));
+    assert_eq!(other.effects().all().len(), 0);
+}
+
+#[tokio::test]
 async fn what_was_in_flight_when_history_was_lost_is_in_doubt_and_its_late_result_counts() {
     let mut house = House::new("").await;
     let id = house.world.enqueue("erp", "INV-1", PAYLOAD).await;

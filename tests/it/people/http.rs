@@ -21,6 +21,7 @@ use uuid::Uuid;
 
 use super::desk::{acts, escalation};
 use crate::support::ledger::{Ledger, TENANT, lost, sent};
+use crate::surfaces::openapi::conforms;
 
 fn state(ledger: &Ledger) -> AppState {
     let day = Duration::from_secs(86_400);
@@ -77,6 +78,7 @@ impl Desk {
         let request = request.body(body.map_or_else(Body::empty, |body| Body::from(body.to_string()))).unwrap();
         let (parts, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
+        conforms(method, path, parts.status, &parts.headers, std::str::from_utf8(&bytes).unwrap());
         (parts.status, parts.headers, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
     }
 }

@@ -275,12 +275,17 @@ impl Ledger {
 
     /// Asking about the newest attempt has come to this.
     pub async fn look_up_says(&self, id: Uuid, verdict: Verdict) -> State {
+        self.look_up_said(id, self.now(), verdict).await
+    }
+
+    /// The answer to a question about the newest attempt, put then, is written now.
+    pub async fn look_up_said(&self, id: Uuid, asked_at: DateTime<Utc>, verdict: Verdict) -> State {
         let case = self.case(id).await;
         let row = case.attempts.last().expect("an attempt");
         let told = LookUpTold {
             nothing: matches!(verdict, Verdict::Absent { .. } | Verdict::AbsentByLag { .. }),
             verdict,
-            asked_at: self.now(),
+            asked_at,
             generation: row.generation.clone(),
             round: None,
             error: false,

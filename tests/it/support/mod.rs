@@ -1,6 +1,7 @@
 //! What tests stand on.
 
 pub mod db;
+pub mod doubling;
 pub mod fragments;
 pub mod gates;
 pub mod imap_script;

@@ -110,7 +110,7 @@ async fn a_batch_that_cannot_be_asked_is_refused_as_a_whole() {
     let item = call("INV-1", "run", 1);
     world.bulk("all_or_nothing", &[]).await.problem(400, "invalid");
     world.bulk("all_or_nothing", &vec![item.clone(); 1001]).await.problem(400, "invalid");
-    world.bulk("sometimes", &[item.clone()]).await.problem(400, "malformed");
+    world.bulk("sometimes", std::slice::from_ref(&item)).await.problem(400, "malformed");
     let large = with(item.clone(), "payload", json!({ "a": "x".repeat(9 << 20) }));
     world.bulk("per_item", &[large]).await.problem(413, "too_large");
     let wrong = world.bulk("all_or_nothing", &[item.clone(), with(item.clone(), "stepp", json!(1))]).await;

@@ -76,6 +76,8 @@ async fn a_pause_is_durable_told_in_the_journal_and_bound_to_the_tenant_of_the_p
     }
     let wrong = api.post("/v1/pauses", &person, &json!({ "scope": "tenant", "name": "acme", "reason": " " })).await;
     assert_eq!(wrong.problem(400, "invalid")["field"], "reason");
+    let said = r#"{"scope":"tenant","name":"acme","reason":"nobody would read it"}"#;
+    api.call("DELETE", "/v1/pauses", &person, Some(said)).await.problem(400, "malformed");
     let body = r#"{"scope":"tenant","name":"acme"}"#;
     assert_eq!(api.call("DELETE", "/v1/pauses", &person, Some(body)).await.status, 200);
     let acts: Vec<String> =

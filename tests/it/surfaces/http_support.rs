@@ -18,6 +18,7 @@ use settled::{
 use tokio::sync::Notify;
 use tower::ServiceExt;
 
+use super::openapi::conforms;
 use crate::support::db::Database;
 
 /// One API.
@@ -96,10 +97,13 @@ impl Api {
     }
 
     pub(super) async fn send(&self, request: Request<Body>) -> Answer {
+        let (method, path) = (request.method().to_string(), request.uri().to_string());
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
-        Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        conforms(&method, &path, parts.status, &parts.headers, &text);
+        Answer { status: parts.status, headers: parts.headers, text }
     }
 
     pub(super) async fn call(&self, method: &str, path: &str, token: &str, body: Option<&str>) -> Answer {

@@ -93,7 +93,7 @@ async fn case_108_a_pooler_that_does_not_keep_prepared_statements_is_refused_at_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn case_108_two_daemons_behind_a_pooler_send_a_thousand_intents_once_each() {
+async fn case_108_and_109_two_daemons_behind_a_pooler_send_a_thousand_intents_once_each_and_listen_to_nothing() {
     let Some(pooler) = PgBouncer::start(Age::Keeps, KEEPS) else { return };
     let db = Database::new().await;
     bring_settings(&db).await;
@@ -123,6 +123,13 @@ async fn case_108_two_daemons_behind_a_pooler_send_a_thousand_intents_once_each(
     tokio::time::timeout(Duration::from_secs(60), sent).await.expect("all are sent");
     let keys: HashSet<_> = receiver.effects().all().into_iter().map(|e| e.key).collect();
     assert_eq!((keys.len(), receiver.effects().all().len()), (1000, 1000));
+    let listening: i64 = sqlx::query_scalar(
+        "select count(*) from pg_stat_activity where datname = current_database() and query ilike 'listen%'",
+    )
+    .fetch_one(&db.pool)
+    .await
+    .unwrap();
+    assert_eq!(listening, 0, "through a pooler nothing would be heard; work is found by looking");
     one.stop().await;
     two.stop().await;
 }

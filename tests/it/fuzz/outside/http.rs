@@ -51,7 +51,7 @@ fn said(reply: &[u8]) -> &'static str {
         let outgoing = outgoing(json!({"amount": 1}).to_string(), "");
         let turns = [reply.to_vec()];
         let (outcome, heard) = WEBHOOK.with(|webhook| {
-            webhook.play(webhooks, Speaks::LikeAServer, &turns, async |channels: &[Arc<dyn Channel>; 2]| {
+            webhook.play(webhooks, Speaks::Server, &turns, async |channels: &[Arc<dyn Channel>; 2]| {
                 let channel = &channels[usize::from(strict)];
                 let prepared = channel.prepare(&outgoing).expect("it can be sent");
                 channel.send(prepared, &outgoing, Arc::new(AlwaysOpen)).await.outcome
@@ -107,7 +107,7 @@ pub fn listing(bytes: &[u8]) -> &'static str {
         if raw { pages } else { pages.iter().map(|page| headed("200 OK", "application/json", page)).collect() };
     let question = question();
     let (answer, heard) = LISTING.with(|listing| {
-        listing.play(look_up, Speaks::LikeAServer, &said, async |look_up: &Arc<dyn LookUp>| {
+        listing.play(look_up, Speaks::Server, &said, async |look_up: &Arc<dyn LookUp>| {
             look_up.ask(&question).await.printable()
         })
     });
@@ -170,7 +170,7 @@ fn at_key(list: &Value, key: &str) -> bool {
     let carries = |item: &Value| item.pointer("/key").and_then(Value::as_str) == Some(key);
     match list {
         Value::Array(items) => items.iter().any(carries),
-        item => carries(item),
+        item @ (Value::Object(_) | Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null) => carries(item),
     }
 }
 

@@ -22,7 +22,7 @@ pub fn relay(bytes: &[u8]) -> &'static str {
     let payload = json!({"to": "ap@acme.test", "subject": "Invoice INV-2291", "text": "inv-2291"}).to_string();
     let outgoing = outgoing(payload, "ap@acme.test");
     let (ended, heard) = RELAY.with(|relay| {
-        relay.play(channel, Speaks::LikeARelay, &turns(bytes), async |channel: &Smtp| {
+        relay.play(channel, Speaks::Relay, &turns(bytes), async |channel: &Smtp| {
             let prepared = channel.prepare(&outgoing).expect("it can be sent");
             channel.send(prepared, &outgoing, Arc::new(AlwaysOpen)).await
         })

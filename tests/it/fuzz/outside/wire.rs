@@ -35,11 +35,11 @@ const MOST: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaks {
     /// First, and after each line; after a turn that begins with 354 it waits for the end of a message.
-    LikeARelay,
+    Relay,
     /// First, and after each line; `%T` becomes the tag of that line.
-    LikeAMailbox,
+    Mailbox,
     /// After each request, on a connection each.
-    LikeAServer,
+    Server,
 }
 
 const END_OF_MESSAGE: &[u8] = b"\r\n.\r\n";
@@ -108,8 +108,8 @@ async fn serve(listener: &TcpListener, speaks: Speaks, turns: &mut impl Iterator
     loop {
         let Ok((mut stream, _)) = listener.accept().await else { continue };
         let _the_peer_went = match speaks {
-            Speaks::LikeAServer => answer(&mut stream, turns, heard).await,
-            Speaks::LikeARelay | Speaks::LikeAMailbox => converse(&mut stream, speaks, turns, heard).await,
+            Speaks::Server => answer(&mut stream, turns, heard).await,
+            Speaks::Relay | Speaks::Mailbox => converse(&mut stream, speaks, turns, heard).await,
         };
         let _closed = stream.shutdown().await;
         // The peer closes first, or a reset could take back what it has not read yet.
@@ -162,8 +162,8 @@ async fn converse(
     let mut tag = String::new();
     for turn in turns {
         let answers_the_message = heard.in_message;
-        heard.in_message = speaks == Speaks::LikeARelay && turn.starts_with(b"354");
-        let said = if speaks == Speaks::LikeAMailbox { tagged(&turn, &tag) } else { turn };
+        heard.in_message = speaks == Speaks::Relay && turn.starts_with(b"354");
+        let said = if speaks == Speaks::Mailbox { tagged(&turn, &tag) } else { turn };
         stream.write_all(&said).await?;
         if answers_the_message {
             heard.answer = Some(said.clone());

@@ -1,0 +1,155 @@
+//! pending → in_flight for one intent by name, beside the loops: how `verify` sends its canaries. The rules are those of the
+//! dispatcher; only what it picks from the queue is not.
+
+use std::sync::Arc;
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::{
+    dispatcher::{self, Claim, Dispatcher, Sending},
+    fleet::Served,
+    folding::after,
+    rate,
+    self_stop::Allowance,
+    watch::Entered,
+};
+use crate::store::{
+    self,
+    error::StoreError,
+    queue::Batch,
+    requests::{EnqueueError, NewRequest, Receipt},
+};
+
+/// Why an intent was not both admitted and claimed. Nothing of it was kept.
+#[derive(Debug, thiserror::Error)]
+pub enum NotClaimed {
+    /// The ledger refused it.
+    #[error(transparent)]
+    Refused(#[from] EnqueueError),
+    /// Parked, paused, held for approval, or its pace allows nothing just now.
+    #[error("nothing may be sent there just now")]
+    Stopped,
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<sqlx::Error> for NotClaimed {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// Admits an intent and claims it in one transaction, so that no daemon can claim it in between.
+///
+/// # Errors
+/// See [`NotClaimed`].
+pub async fn admit_and_claim(
+    sending: &Sending,
+    served: &Served,
+    request: &NewRequest,
+) -> Result<(Receipt, Claim), NotClaimed> {
+    let allowance = Allowance::before_claim(&*sending.clock, served.config.lease());
+    let mut tx = sending.pool.begin().await?;
+    let Some(entered) = sending.watch.enter(&mut tx).await? else { return Err(NotClaimed::Stopped) };
+    let paced = pace(&mut tx, sending, served).await?;
+    let receipt = store::requests::enqueue(&mut tx, request).await?;
+    if !paced {
+        return Err(NotClaimed::Stopped);
+    }
+    let Some(claim) = claim_in(&mut tx, sending, served, receipt.intent_id, allowance).await? else {
+        return Err(NotClaimed::Stopped);
+    };
+    let claim = finish(tx, entered, sending, served, claim).await?.ok_or(NotClaimed::Stopped)?;
+    Ok((receipt, claim))
+}
+
+/// Claims an intent that waits. `None` where somebody else has it, or nothing may be sent there just now.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn claim(sending: &Sending, served: &Served, intent_id: Uuid) -> Result<Option<Claim>, StoreError> {
+    let allowance = Allowance::before_claim(&*sending.clock, served.config.lease());
+    let mut tx = sending.pool.begin().await?;
+    let Some(entered) = sending.watch.enter(&mut tx).await? else { return Ok(None) };
+    if !pace(&mut tx, sending, served).await? {
+        return Ok(None);
+    }
+    let Some(claim) = claim_in(&mut tx, sending, served, intent_id, allowance).await? else { return Ok(None) };
+    finish(tx, entered, sending, served, claim).await
+}
+
+/// Sends what was claimed, once, and hands the result to whoever holds the other end of `sending.results`.
+pub async fn send(sending: &Sending, served: &Served, claim: Claim) {
+    // The limit is that of the destination; a closed semaphore would be a stop, which gives back by itself.
+    match Arc::clone(&served.slots).acquire_owned().await {
+        Ok(slot) => dispatcher::send(sending, served, claim, slot).await,
+        Err(_closed) => dispatcher::give_back(sending, &served.config.name, vec![claim], "it stops").await,
+    }
+}
+
+/// Spends one of what the whole fleet may begin. The row of the pace is locked before intents, never after.
+async fn pace(conn: &mut PgConnection, sending: &Sending, served: &Served) -> Result<bool, StoreError> {
+    let (name, rate) = (&served.config.name, served.config.limits.rate.as_ref());
+    let (mut pace, now) = store::paces::lock(conn, name, rate::full(rate), sending.clock.sql_now()).await?;
+    if rate::allowance(&mut pace, rate, now) == 0 {
+        return Ok(false);
+    }
+    rate::spend(&mut pace, 1);
+    store::paces::write(conn, name, &pace).await?;
+    Ok(true)
+}
+
+async fn claim_in(
+    conn: &mut PgConnection,
+    sending: &Sending,
+    served: &Served,
+    intent_id: Uuid,
+    allowance: Allowance,
+) -> Result<Option<Claim>, StoreError> {
+    let Some(pick) = store::verify::pick(conn, intent_id).await? else { return Ok(None) };
+    // A second attempt would need proofs; that is the dispatcher's work.
+    if pick.attempt > 0
+        || pick.rewound
+        || store::generations::is_stopped(conn, &served.config.name, &pick.identity.tenant).await?
+    {
+        return Ok(None);
+    }
+    let now = pick.now;
+    let lease_until = after(now, served.config.lease());
+    let mut batch = Batch::default();
+    let dispatcher = Dispatcher::new(sending.clone());
+    let Some(claim) = dispatcher.prepare(served, pick, false, allowance, lease_until, &mut batch) else {
+        return Ok(None);
+    };
+    if served.config.sightings.is_some() {
+        store::sightings::expect(conn, &served.config.name, &batch.keys, &batch.ids).await?;
+    }
+    let replay_until =
+        served.config.replay.as_ref().map(|replay| after(now, replay.key_lifetime.saturating_sub(replay.margin)));
+    let (worker, generation) = (sending.worker, &served.generation);
+    let opened = store::queue::open_attempts(conn, &batch, worker, generation, now, lease_until, replay_until).await?;
+    if opened != 1 {
+        // Nothing is sent without its row.
+        return Err(StoreError::Moved { what: "claim", row: intent_id });
+    }
+    Ok(Some(claim))
+}
+
+async fn finish(
+    tx: sqlx::Transaction<'static, sqlx::Postgres>,
+    entered: Entered,
+    sending: &Sending,
+    served: &Served,
+    claim: Claim,
+) -> Result<Option<Claim>, StoreError> {
+    let (why, ended) = match sending.watch.commit(tx, entered).await {
+        Ok(true) => return Ok(Some(claim)),
+        Ok(false) => ("the claim may not be on the standbys", Ok(None)),
+        // The reply may be lost while the claim stands. Nothing was started: say so, where it is there.
+        Err(error) => ("the reply to the claim was lost", Err(error)),
+    };
+    dispatcher::give_back(sending, &served.config.name, vec![claim], why).await;
+    ended
+}
