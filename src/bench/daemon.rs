@@ -80,7 +80,7 @@ impl Plan {
 fn webhook(sink: &Sink, concurrency: u32, limits: &Value, look_up: &Value) -> Value {
     let base = format!("http://{}", sink.address());
     let asked = json!({
-        "kind": "http", "lag": "1s", "horizon": "1h", "spacing": "500ms", "visibility": "ordered", "per_minute": 1_000_000,
+        "kind": "http", "lag": "2s", "horizon": "1h", "need": 2, "spacing": "500ms", "visibility": "ordered", "per_minute": 1_000_000,
         "http": {
             "per": "key", "url": format!("{base}/events/{{key}}"), "answer": {"absent": [404], "key_at": "/key"},
             "account": {"url": format!("{base}/account"), "expect": {"/account": "bench"}},

@@ -167,6 +167,7 @@ pub(super) async fn run(
     sink.fails(shares);
     let postgres = Usage::of_postgres(cluster)?;
     let mut running = bench.start()?;
+    let _in_use = load::trickle(&bench.pool, &Plan::hook(CONCURRENCY));
     let began = Instant::now();
     bar.says("faults");
     let at_most = Duration::from_secs(120 + u64::from(intents) / 200);

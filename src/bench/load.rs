@@ -15,6 +15,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::SendRequest;
 use sqlx::PgPool;
 use tokio::{sync::Mutex, task::JoinSet};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{sink::Sink, yardstick};
 use crate::store;
@@ -87,6 +88,24 @@ pub(super) async fn repeats(pool: &PgPool, hook: &str, references: u32, repeater
         async move { store::bench::enqueue(&pool, &hook, &reference, &run).await }
     };
     several(pool, Until::Count(u64::from(references) * u64::from(repeaters)), act).await
+}
+
+/// Before the name of what [`trickle`] sends.
+pub(super) const TRICKLE: &str = "trickle-";
+
+/// A few ordinary sends a second while it lives, as a destination in use has them: absence is proven beside what was sent
+/// after the doubt. The receiver lets them through and does not count them.
+pub(super) fn trickle(pool: &PgPool, hook: &str) -> AbortOnDropHandle<()> {
+    let (pool, hook) = (pool.clone(), hook.to_owned());
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(Duration::from_millis(300));
+        for n in 0_u32.. {
+            ticks.tick().await;
+            let reference = format!("{TRICKLE}{n}");
+            // A call that fails is one witness less.
+            let _asked = store::bench::enqueue(&pool, &hook, &reference, &reference).await;
+        }
+    }))
 }
 
 #[derive(Clone, Copy)]

@@ -58,6 +58,7 @@ pub(super) async fn run(cluster: &Cluster, sink: &Sink, arguments: &Arguments, b
     bar.says("the storm");
     let mut running = bench.ready().await?;
     let began = Instant::now();
+    let _in_use = load::trickle(&bench.pool, &hook);
     let storm = load::repeats(&bench.pool, &hook, effects, REPEATERS).await?;
     while store::bench::without_end(&bench.pool).await? > 0 && began.elapsed() < Duration::from_secs(180) {
         running.check()?;
