@@ -41,9 +41,11 @@ fn a_bench_prints_every_figure_and_loses_and_doubles_nothing() {
         for name in ["per_second", "to_kept", "to_fresh", "wal_bytes", "enqueue_wal_bytes", "daemon_peak_mb"] {
             assert!(number(&figures, &format!("{at}/{name}")) > 0.0, "{at}/{name} in {figures}");
         }
-        for name in ["daemon_cpu_us", "postgres_cpu_us", "table_bytes"] {
+        for name in ["daemon_cpu_us", "postgres_cpu_us"] {
             assert!(number(&figures, &format!("{at}/{name}")) >= 0.0, "{at}/{name} in {figures}");
         }
+        // Vacuum may have given back more than these rows took.
+        assert!(number(&figures, &format!("{at}/table_bytes")).is_finite(), "{figures}");
         nothing_lost_or_doubled(&figures, at);
     }
     for (at, by) in [("/latency/0", "sql"), ("/latency/1", "http")] {
