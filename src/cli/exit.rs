@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::config::{ConfigErrors, keys::KeyError, secret::SecretError};
+use crate::config::{BuildError, ConfigErrors, keys::KeyError, secret::SecretError};
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,9 +61,12 @@ impl Failure {
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         let error: anyhow::Error = error.into();
-        let config = error
-            .chain()
-            .any(|cause| cause.is::<ConfigErrors>() || cause.is::<SecretError>() || cause.is::<KeyError>());
+        let config = error.chain().any(|cause| {
+            cause.is::<ConfigErrors>()
+                || cause.is::<SecretError>()
+                || cause.is::<KeyError>()
+                || cause.is::<BuildError>()
+        });
         let exit = if config {
             Exit::Config
         } else {
