@@ -101,6 +101,9 @@ async fn list(context: &Context) -> Result<Exit, Failure> {
 /// Lets a destination be sent to at once, whatever it asked for.
 async fn release(context: &Context, name: &str) -> Result<Exit, Failure> {
     let mut conn = context.connect().await?;
+    if !destinations::list(&mut conn).await?.iter().any(|d| d.name == *name) {
+        return Err(Failure::new(Exit::NotFound, format!("destination {name} is not published; nothing was released")));
+    }
     if !paces::release(&mut conn, name, &Context::actor()).await? {
         return Err(Failure::new(Exit::NotPossible, format!("{name} neither waits nor has a pace that was learned")));
     }
