@@ -323,7 +323,8 @@ pub enum Destinations {
         /// Intent that is asked about
         intent: uuid::Uuid,
     },
-    /// Forget the pause that a destination asked for (Retry-After) and the pace that was learned of it
+    /// Forget the pause that a destination asked for (Retry-After) and the pace that was learned of it; an
+    /// intent that was answered 429 itself keeps its own time
     Release {
         /// Name
         destination: String,

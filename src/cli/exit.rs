@@ -104,3 +104,15 @@ fn lacks_ledger(error: &anyhow::Error) -> bool {
         matches!(code.as_deref(), Some("42P01" | "42883" | "3F000"))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_that_cannot_be_built_is_a_wrong_configuration() {
+        let error = anyhow::Error::from(BuildError::new("look_up.http.pages", "must be there"));
+        assert_eq!(Failure::from(error.context("destination erp")).exit, Exit::Config);
+        assert_eq!(Failure::from(anyhow::anyhow!("something else")).exit, Exit::Failed);
+    }
+}
