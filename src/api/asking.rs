@@ -38,7 +38,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// One wish for one effect.
 #[derive(Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 #[schema(as = BulkCall)]
 pub(super) struct Asked<'a> {
     /// Name of the destination.

@@ -287,7 +287,7 @@ impl From<EnqueueError> for Problem {
             }
             EnqueueError::IdentityRequired => Self::new(
                 Kind::IdentityRequired,
-                "give run_id and step, or an Idempotency-Key header: without one a repeat cannot be recognised",
+                "give run_id and step, or an Idempotency-Key header (in bulk idempotency_key): without one a repeat cannot be recognised",
             ),
             EnqueueError::NotAllowed(words) => Self::new(Kind::Forbidden, words),
             EnqueueError::NotFound(words) => Self::new(Kind::NotFound, words),

@@ -112,7 +112,7 @@ pub enum Command {
     Openapi,
     /// Write the manual pages into a directory
     Man {
-        /// It must exist
+        /// Is made where it is missing; its parent must exist
         directory: PathBuf,
     },
     /// Measure this machine: deliveries, latency, CPU, memory, as ratios to bare yardsticks
@@ -189,7 +189,8 @@ pub struct Enqueue {
     /// input. All or nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["run_id", "step", "idempotency_key", "due_at", "deadline", "instructed_by", "traceparent"])]
     pub bulk: Option<String>,
-    /// With --bulk: each line for itself; the exit code is that of the first refused line
+    /// With --bulk: each line for itself; the exit code is that of the first refused line. A line that is
+    /// no call still refuses the whole file
     #[arg(long, requires = "bulk")]
     pub per_item: bool,
     /// Run of the agent or program; with --step the identity of the call
@@ -219,7 +220,7 @@ pub struct Enqueue {
     /// W3C trace context
     #[arg(long)]
     pub traceparent: Option<String>,
-    /// Tenant, where the role has more than one (database only)
+    /// Tenant, where the role has more than one or owns the ledger (database only)
     #[arg(long)]
     pub tenant: Option<String>,
     /// Where the API is, when not by database
@@ -322,7 +323,8 @@ pub enum Destinations {
         /// Intent that is asked about
         intent: uuid::Uuid,
     },
-    /// Forget the pause that a destination asked for (Retry-After) and the pace that was learned of it
+    /// Forget the pause that a destination asked for (Retry-After) and the pace that was learned of it; an
+    /// intent that was answered 429 itself keeps its own time
     Release {
         /// Name
         destination: String,

@@ -27,7 +27,7 @@ const ROOM: usize = MAX_BYTES / 2;
 
 /// One line.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 struct Line<'a> {
     destination: String,
     reference: String,
@@ -74,7 +74,7 @@ pub(super) async fn run(context: &Context, asked: &Enqueue, file: &str) -> Resul
     };
     context.out.rows(&told, &["line", "reference", "verdict", "intent", "state or refusal"], |row| {
         let of = |name: &str| row.receipt.as_ref().and_then(|r| r[name].as_str()).unwrap_or("-").to_owned();
-        let state = row.error.clone().unwrap_or_else(|| of("state"));
+        let state = row.error.as_ref().map_or_else(|| of("state"), |words| words.replace('\n', "; "));
         let verdict = if row.error.is_some() { "refused".to_owned() } else { of("verdict") };
         vec![row.line.to_string(), row.reference.clone(), verdict, of("intent_id"), state]
     })?;
@@ -102,7 +102,9 @@ fn lines(text: &str) -> Result<Vec<Given<'_>>, Failure> {
     for (at, text) in text.lines().enumerate().filter(|(_, text)| !text.trim().is_empty()) {
         match serde_json::from_str(text) {
             Ok(call) => given.push(Given { number: at + 1, text, call }),
-            Err(error) => wrong.push(format!("line {}: {error}", at + 1)),
+            Err(error) => {
+                wrong.push(format!("line {}: {}", at + 1, error.to_string().replace(" at line 1 column ", ", column ")))
+            }
         }
     }
     if !wrong.is_empty() {

@@ -98,14 +98,21 @@ async fn list(context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Lets a destination be sent to at once, whatever it asked for.
+/// Lets a destination be sent to at once, whatever it asked for. What it answered 429 keeps its own time.
 async fn release(context: &Context, name: &str) -> Result<Exit, Failure> {
     let mut conn = context.connect().await?;
+    if !destinations::list(&mut conn).await?.iter().any(|d| d.name == *name) {
+        return Err(Failure::new(Exit::NotFound, format!("destination {name} is not published; nothing was released")));
+    }
     if !paces::release(&mut conn, name, &Context::actor()).await? {
         return Err(Failure::new(Exit::NotPossible, format!("{name} neither waits nor has a pace that was learned")));
     }
     let told = serde_json::json!({ "destination": name, "released": true });
-    context.out.value(&told, |_| format!("{name} is sent to as configured; a 429 slows it down again"))?;
+    context.out.value(&told, |_| {
+        format!(
+            "{name} is sent to as configured; a 429 slows it down again, and what was answered 429 keeps its own time"
+        )
+    })?;
     Ok(Exit::Ok)
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::config::{ConfigErrors, keys::KeyError, secret::SecretError};
+use crate::config::{BuildError, ConfigErrors, keys::KeyError, secret::SecretError};
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,9 +61,12 @@ impl Failure {
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         let error: anyhow::Error = error.into();
-        let config = error
-            .chain()
-            .any(|cause| cause.is::<ConfigErrors>() || cause.is::<SecretError>() || cause.is::<KeyError>());
+        let config = error.chain().any(|cause| {
+            cause.is::<ConfigErrors>()
+                || cause.is::<SecretError>()
+                || cause.is::<KeyError>()
+                || cause.is::<BuildError>()
+        });
         let exit = if config {
             Exit::Config
         } else {
@@ -100,4 +103,16 @@ fn lacks_ledger(error: &anyhow::Error) -> bool {
         let code = error.as_database_error().and_then(|e| e.code());
         matches!(code.as_deref(), Some("42P01" | "42883" | "3F000"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_that_cannot_be_built_is_a_wrong_configuration() {
+        let error = anyhow::Error::from(BuildError::new("look_up.http.pages", "must be there"));
+        assert_eq!(Failure::from(error.context("destination erp")).exit, Exit::Config);
+        assert_eq!(Failure::from(anyhow::anyhow!("something else")).exit, Exit::Failed);
+    }
 }

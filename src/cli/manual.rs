@@ -22,6 +22,9 @@ pub(super) fn completions(shell: clap_complete::Shell) -> Result<Exit, Failure> 
 pub(super) fn pages(directory: &Path) -> Result<Exit, Failure> {
     let mut program = Cli::command();
     program.build();
+    if !directory.exists() {
+        fs::create_dir(directory).with_context(|| format!("make {}", directory.display()))?;
+    }
     write_pages(&program, "settled", directory)?;
     Ok(Exit::Ok)
 }

@@ -27,7 +27,7 @@ pub fn agreed(verify: &Verify, plan: &[String]) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::new(
             Exit::Usage,
-            "nothing was done: there is no terminal to ask on; give --yes to send these canaries",
+            "nothing was done: there is no terminal to ask on; --yes agrees to what stands above",
         ));
     }
     write!(words, "go on? [y/N] ")?;

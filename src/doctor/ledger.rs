@@ -47,7 +47,8 @@ async fn daemons(settings: &Settings, conn: &mut PgConnection, report: &mut Repo
     let limit = settings.dispatcher.worker_dead_after.as_secs_f64();
     let alive = all.iter().filter(|daemon| daemon.silent < limit).count();
     let level = if alive == 0 { Level::Failed } else { Level::Ok };
-    report.add(level, "daemons", format!("{alive} alive, {} silent without a goodbye", all.len() - alive));
+    let todo = if alive == 0 { "; nothing is sent until `settled serve` runs" } else { "" };
+    report.add(level, "daemons", format!("{alive} alive, {} silent without a goodbye{todo}", all.len() - alive));
     let mut versions: Vec<&str> = all.iter().filter(|d| d.silent < limit).map(|d| d.version.as_str()).collect();
     versions.sort_unstable();
     versions.dedup();

@@ -177,6 +177,8 @@ async fn only_a_higher_revision_replaces_a_published_destination() {
         assert!(listed.contains(words), "{words}\n{listed}");
     }
     assert_eq!(at.run(&["destinations", "test", "hooks"]).status.code(), Some(3), "it cannot be asked");
+    assert_eq!(at.run(&["destinations", "release", "hooks"]).status.code(), Some(7), "nothing was learned of it");
+    assert_eq!(at.run(&["destinations", "release", "none"]).status.code(), Some(3));
     assert_eq!(at.run(&["check"]).status.code(), Some(0));
 }
 

@@ -115,6 +115,10 @@ fn completions_name_the_commands_and_pages_are_written_for_each() {
     assert!(page.contains(".TH settled-escalations-claim 1"), "{page}");
     assert!(page.contains(".SH OPTIONS"));
     assert!(dir.path().join("settled.1").exists());
+    let fresh = dir.path().join("fresh");
+    let made = settled(&["man", fresh.to_str().unwrap()], &[]);
+    assert_eq!(made.status.code(), Some(0), "{}", err(&made));
+    assert!(fresh.join("settled.1").exists());
     let nowhere = settled(&["man", "/nonexistent/there"], &[]);
     assert_eq!(nowhere.status.code(), Some(1));
     assert!(err(&nowhere).contains("/nonexistent/there"), "{}", err(&nowhere));
