@@ -1,7 +1,7 @@
 //! Under which keys a doubt is asked about, and which of the answers counts.
 
 use crate::{
-    domain::{evidence::Verdict, key::Spelling, rewind::LOST},
+    domain::{absence::Judged, evidence::Verdict, key::Spelling, rewind::LOST},
     engine::dispatcher::Sending,
     store::{self, error::StoreError},
 };
@@ -33,13 +33,17 @@ pub(super) async fn of(sending: &Sending, doubt: &Doubt) -> Result<Vec<String>, 
     Ok(keys)
 }
 
-/// How much a verdict forbids: of several answers about one doubt the strictest counts.
-pub(super) fn forbids(verdict: &Verdict) -> u8 {
-    match verdict {
-        Verdict::Found { .. } | Verdict::Duplicate { .. } => 4,
+/// How much an answer forbids: of several about one doubt the strictest counts. Among those that conclude nothing it is the one
+/// that ends the row of equal answers; a clean "not there" counts only where every key had one.
+pub(super) fn forbids(judged: &Judged) -> (u8, u8) {
+    let earlier = judged.as_earlier();
+    let verdict = match judged.verdict {
+        Verdict::Duplicate { .. } => 5,
+        Verdict::Found { .. } => 4,
         Verdict::Conflict { .. } => 3,
         Verdict::Inconclusive { .. } => 2,
         Verdict::AbsentByLag { .. } => 1,
         Verdict::Absent { .. } => 0,
-    }
+    };
+    (verdict, if earlier.nothing { 0 } else { 1 + u8::from(earlier.error) })
 }

@@ -365,7 +365,7 @@ impl Asker {
             let seen = answer.seen.first().cloned();
             let next = question::judge(&mut tx, &case, about, round, (question, answer)).await?;
             strictest = Some(match strictest {
-                Some(so_far) if keys::forbids(&so_far.0.verdict) >= keys::forbids(&next.verdict) => so_far,
+                Some(so_far) if keys::forbids(&so_far.0) >= keys::forbids(&next) => so_far,
                 Some(_) | None => (next, seen),
             });
         }

@@ -266,6 +266,25 @@ async fn a_batch_has_limits_and_an_item_has_a_form() {
             r#"ST400 "/options""#,
         ),
         (&format!("[{}]", item.replace("INV-1", r"INV\u0000")), Some("per_item"), acme(), r#"ST400 "/reference""#),
+        // More digits than a number of Postgres holds, without any exponent.
+        (
+            &format!(
+                "[{}]",
+                item.replace(r#""step":1"#, &format!(r#""step":1,"options":{{"due_at":{}}}"#, "9".repeat(140_000)))
+            ),
+            Some("per_item"),
+            acme(),
+            r#"ST400 "/options""#,
+        ),
+        (
+            &format!(
+                "[{}]",
+                item.replace(r#""step":1"#, &format!(r#""step":1,"options":{{"due_at":0.{}}}"#, "1".repeat(20_000)))
+            ),
+            Some("per_item"),
+            acme(),
+            r#"ST400 "/options""#,
+        ),
         (&format!("[{item}]"), Some("per_item"), None, r#"ST400 "/common" "type""#),
         (&format!("[{item}]"), Some("per_item"), Some(json!({})), r#"ST400 "/tenant""#),
         (&format!("[{item}]"), Some("per_item"), acme(), "accepted"),
