@@ -1,8 +1,17 @@
 //! Under which keys a doubt is asked about, and which of the answers counts.
 
+use sqlx::PgConnection;
+
 use crate::{
-    domain::{absence::Judged, evidence::Verdict, key::Spelling, rewind::LOST},
-    engine::dispatcher::Sending,
+    domain::{
+        absence::Judged,
+        evidence::Verdict,
+        intent::Identity,
+        key::{Key, Spelling},
+        question::Seen,
+        rewind::LOST,
+    },
+    engine::{dispatcher::Sending, folding::Case},
     store::{self, error::StoreError},
 };
 
@@ -19,18 +28,31 @@ pub(super) async fn of(sending: &Sending, doubt: &Doubt) -> Result<Vec<String>, 
     let identity = store::intents::identity(&mut conn, intent.id).await?;
     drop(conn);
     let (Some(identity), LOST) = (identity, doubt.number) else { return Ok(vec![String::new()]) };
-    let keys: Vec<String> = sending
-        .keyring
-        .kids()
-        .filter_map(|kid| {
-            sending
-                .keyring
-                .derive(Some(kid), &sending.region, &identity, &intent.effect_scope, Spelling::default())
-                .ok()
-        })
-        .map(|key| key.text)
-        .collect();
-    Ok(keys)
+    Ok(held(sending, &identity, &intent.effect_scope).into_iter().map(|key| key.text).collect())
+}
+
+/// The keys of an identity under every secret that is still held.
+fn held(sending: &Sending, identity: &Identity, scope: &str) -> Vec<Key> {
+    let derived = |kid| sending.keyring.derive(Some(kid), &sending.region, identity, scope, Spelling::default()).ok();
+    sending.keyring.kids().filter_map(derived).collect()
+}
+
+/// Pins the key under which lost attempts were found: from now on their effect is explained by this row, for whoever lists the
+/// downstream and for every report of it.
+pub(super) async fn pin(
+    sending: &Sending,
+    conn: &mut PgConnection,
+    case: &mut Case,
+    seen: Option<&Seen>,
+) -> Result<(), StoreError> {
+    let (None, Some(Seen::Hits { hits })) = (&case.intent.key, seen) else { return Ok(()) };
+    let Some(identity) = store::intents::identity(conn, case.intent.id).await? else { return Ok(()) };
+    let shown =
+        |key: &Key| hits.iter().filter_map(|hit| hit.key.as_ref()).any(|own| own.eq_ignore_ascii_case(&key.text));
+    let Some(key) = held(sending, &identity, &case.intent.effect_scope).into_iter().find(shown) else { return Ok(()) };
+    store::intents::pin(conn, case.intent.id, &key.text, &key.kid).await?;
+    case.intent.key = Some(key.text);
+    Ok(())
 }
 
 /// How much an answer forbids: of several about one doubt the strictest counts. Among those that conclude nothing it is the one

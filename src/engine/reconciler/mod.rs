@@ -351,7 +351,7 @@ impl Asker {
         let (at, before) = (self.sending.clock.sql_now(), self.sending.clock.boot());
         let mut tx = self.sending.pool.begin().await?;
         store::durable(&mut tx).await?;
-        let Some(case) = Case::lock(&mut tx, doubt.case.intent.id, at).await? else { return Ok(()) };
+        let Some(mut case) = Case::lock(&mut tx, doubt.case.intent.id, at).await? else { return Ok(()) };
         self.sending.watch.heard(before, case.intent.now);
         let asked_at = round.asked_at();
         let distrusted = match self.sending.watch.distrusts(wait, question::began(&doubt)) {
@@ -372,6 +372,7 @@ impl Asker {
         let Some((judged, seen)) = strictest else { return Ok(()) };
         let attempt = attributed(&case, doubt.number, asked_at, &judged);
         if matches!(judged.verdict, Verdict::Found { .. } | Verdict::Duplicate { .. }) {
+            keys::pin(&self.sending, &mut tx, &mut case, seen.as_ref()).await?;
             report_orphans(&mut tx, &case, seen.as_ref()).await?;
         }
         let actor = self.actor();
