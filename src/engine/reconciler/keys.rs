@@ -8,7 +8,7 @@ use crate::{
         evidence::Verdict,
         intent::Identity,
         key::{Key, Spelling},
-        question::Seen,
+        question::{Question, Seen},
         rewind::LOST,
     },
     engine::{dispatcher::Sending, folding::Case},
@@ -53,6 +53,18 @@ pub(super) async fn pin(
     store::intents::pin(conn, case.intent.id, &key.text, &key.kid).await?;
     case.intent.key = Some(key.text);
     Ok(())
+}
+
+/// Why absence says nothing about lost attempts: their effect was reported while no row explained it.
+pub(super) async fn reported(
+    conn: &mut PgConnection,
+    case: &Case,
+    number: i32,
+    question: &Question,
+) -> Result<Option<String>, StoreError> {
+    let Some(probe) = question.probes.first().filter(|_| number == LOST) else { return Ok(None) };
+    let reported = store::sightings::unexplained(conn, &case.intent.effect_scope, &probe.key).await?;
+    Ok(reported.then(|| "an effect was reported under its key; see settled.sightings".to_owned()))
 }
 
 /// How much an answer forbids: of several about one doubt the strictest counts. Among those that conclude nothing it is the one

@@ -360,8 +360,12 @@ impl Asker {
         };
         let mut strictest: Option<(Judged, Option<Seen>)> = None;
         for index in parts {
-            let about = About::doubt(&case, &doubt, distrusted.clone());
             let (question, answer) = round.part(index);
+            let distrusted = match &distrusted {
+                Some(why) => Some(why.clone()),
+                None => keys::reported(&mut tx, &case, doubt.number, &question).await?,
+            };
+            let about = About::doubt(&case, &doubt, distrusted);
             let seen = answer.seen.first().cloned();
             let next = question::judge(&mut tx, &case, about, round, (question, answer)).await?;
             strictest = Some(match strictest {
