@@ -98,7 +98,7 @@ language sql stable
 as $$
   select array_agg(case when c.destination is not null then c end order by i.n)
   from (
-      -- Read at once; what a conversion could refuse is left out before.
+      -- Read at once; what a conversion could refuse is left out before. That many digits need that many characters.
       select e.n, case when strpos(e.value::text, '\u') = 0 and json_typeof(e.value) = 'object' then e.value end as value
       from json_array_elements(calls) with ordinality e (value, n) offset 0
     ) i
@@ -110,7 +110,7 @@ as $$
         and case when json_typeof(r.destination) = 'string' and json_typeof(r.reference) = 'string'
             and coalesce(json_typeof(r.run_id) = 'string', true)
             and coalesce(json_typeof(r.step) = 'number' and r.step::text ~ '^[0-9]{1,18}$', true)
-            and coalesce(json_typeof(r.options) = 'object' and r.options::text !~ '[0-9][eE]', true)
+            and coalesce(json_typeof(r.options) = 'object' and r.options::text !~ '[0-9][eE]' and length(r.options::text) < 16384, true)
           then (select count(*) = count(distinct k) and bool_and(k in ('destination', 'reference', 'payload', 'run_id', 'step', 'options'))
             from json_object_keys(i.value) k) end offset 0
     ) r on true

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     engine::admission,
     store::{
-        bulk::{BulkError, MAX_BYTES, MAX_ITEMS, Mode},
+        bulk::{BulkError, MAX_BYTES, MAX_ITEMS, Mode, unreadable},
         requests::{NewRequest, Receipt, Verdict},
         tokens::{Kind, Principal},
     },
@@ -141,7 +141,8 @@ async fn ask(state: &AppState, producer: &Principal, batch: &Batch<'_>) -> Resul
 fn request(item: &str, producer: &Principal) -> Result<NewRequest, Problem> {
     let mut asked = body::within::<Asked<'_>>(item)?;
     let key = asked.idempotency_key.take();
-    asked.request(producer, key)
+    let request = asked.request(producer, key)?;
+    unreadable(&request.payload).map_or(Ok(request), |error| Err(error.into()))
 }
 
 /// All or nothing, and it is nothing: every refused item with its index.

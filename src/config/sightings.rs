@@ -1,7 +1,7 @@
 //! `[destinations.sightings]`: what a downstream reports by itself about what it took: where in its calls our key, its own name,
 //! the status and the time stand, and which of its words mean what.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -56,18 +56,19 @@ pub enum TimeForm {
 }
 
 impl TimeForm {
-    /// Reads one.
+    /// Reads one. A year that not everybody can write, the ledger included, is none.
     pub fn read(self, value: &Value) -> Option<DateTime<Utc>> {
         let number = || match value {
             Value::Number(number) => number.as_i64(),
             Value::String(text) => text.trim().parse().ok(),
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
         };
-        match self {
+        let at = match self {
             Self::Rfc3339 => DateTime::parse_from_rfc3339(value.as_str()?.trim()).ok().map(|at| at.to_utc()),
             Self::Unix => DateTime::from_timestamp(number()?, 0),
             Self::UnixMs => DateTime::from_timestamp_millis(number()?),
-        }
+        };
+        at.filter(|at| (1..=9999).contains(&at.year()))
     }
 }
 

@@ -99,11 +99,37 @@ struct Item<'a> {
     options: &'a Options,
 }
 
+/// So deep no rule allows, and Postgres itself may not read it: the cast of the whole call would fail for one item.
+const TOO_DEEP: usize = 1000;
+
+/// The refusal of a payload that would take the whole call with it; none where the ledger can judge it.
+pub fn unreadable(payload: &str) -> Option<EnqueueError> {
+    let (mut depth, mut text, mut escaped): (usize, bool, bool) = (0, false, false);
+    for byte in payload.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if text => escaped = true,
+            b'"' => text = !text,
+            b'[' | b'{' if !text => depth += 1,
+            b']' | b'}' if !text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > TOO_DEEP {
+            return Some(super::requests::payload_invalid("depth", "must not be nested deeper than 32"));
+        }
+    }
+    None
+}
+
 /// The calls as the JSON text that the function takes. Payloads stay as they were given.
 fn text(requests: &[NewRequest]) -> Result<String, BulkError> {
     let mut parsed = Vec::with_capacity(requests.len());
     let mut wrong = Vec::new();
     for (index, request) in requests.iter().enumerate() {
+        if let Some(error) = unreadable(&request.payload) {
+            wrong.push(Refused { index, error });
+            continue;
+        }
         match serde_json::from_str::<&RawValue>(&request.payload) {
             Ok(payload) => parsed.push(Item {
                 destination: &request.destination,
@@ -129,8 +155,8 @@ fn text(requests: &[NewRequest]) -> Result<String, BulkError> {
 /// are among the answers only in mode [`Mode::PerItem`]. After an error the transaction is aborted.
 ///
 /// # Errors
-/// [`BulkError::Refused`] names every refused item in mode [`Mode::AllOrNothing`]; a payload that is no JSON text at all is
-/// refused in either mode before anything is asked.
+/// [`BulkError::Refused`] names every refused item in mode [`Mode::AllOrNothing`]; a payload that is no JSON text at all, or
+/// [`unreadable`], is refused in either mode before anything is asked.
 pub async fn enqueue_many(
     conn: &mut PgConnection,
     requests: &[NewRequest],

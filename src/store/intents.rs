@@ -192,6 +192,22 @@ pub async fn write_move(conn: &mut PgConnection, m: &Move<'_>) -> Result<(), Sto
     one(u64::try_from(written).unwrap_or(0), "intent", m.from.id)
 }
 
+/// Pins a key where none is pinned yet. The caller holds the row.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn pin(conn: &mut PgConnection, id: Uuid, key: &str, kid: &str) -> Result<(), StoreError> {
+    sqlx::query!(
+        "-- intents::pin\nupdate settled.intents set key = $2, kid = $3 where id = $1 and key is null",
+        id,
+        key,
+        kid
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// Another intent of ours that carries the same reference: what could explain a hit.
 #[derive(Debug, Clone)]
 pub struct Namesake {

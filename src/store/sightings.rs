@@ -56,6 +56,25 @@ pub async fn intent_of(
     .await?)
 }
 
+/// Whether an effect was reported under this key that no row explained then, by a downstream or by our own late reply, to any
+/// destination of the scope. What only may have been sent does not count.
+///
+/// # Errors
+/// When Postgres does.
+pub async fn unexplained(conn: &mut PgConnection, scope: &str, key: &str) -> Result<bool, StoreError> {
+    Ok(sqlx::query_scalar!(
+        r#"-- sightings::unexplained
+        select exists (select from settled.sightings s
+                        where s.destination in (select d.name from settled.destinations d where d.effect_scope = $1)
+                          and s.key in ($2, upper($2)) and s.intent_id is null
+                          and (s.status <> 'other' or s.received_by <> 'dispatcher')) as "is!""#,
+        scope,
+        key,
+    )
+    .fetch_one(conn)
+    .await?)
+}
+
 /// One report, as it is kept.
 #[derive(Debug, Clone)]
 pub struct NewSighting<'a> {

@@ -351,7 +351,7 @@ impl Asker {
         let (at, before) = (self.sending.clock.sql_now(), self.sending.clock.boot());
         let mut tx = self.sending.pool.begin().await?;
         store::durable(&mut tx).await?;
-        let Some(case) = Case::lock(&mut tx, doubt.case.intent.id, at).await? else { return Ok(()) };
+        let Some(mut case) = Case::lock(&mut tx, doubt.case.intent.id, at).await? else { return Ok(()) };
         self.sending.watch.heard(before, case.intent.now);
         let asked_at = round.asked_at();
         let distrusted = match self.sending.watch.distrusts(wait, question::began(&doubt)) {
@@ -360,18 +360,23 @@ impl Asker {
         };
         let mut strictest: Option<(Judged, Option<Seen>)> = None;
         for index in parts {
-            let about = About::doubt(&case, &doubt, distrusted.clone());
             let (question, answer) = round.part(index);
+            let distrusted = match &distrusted {
+                Some(why) => Some(why.clone()),
+                None => keys::reported(&mut tx, &case, doubt.number, &question).await?,
+            };
+            let about = About::doubt(&case, &doubt, distrusted);
             let seen = answer.seen.first().cloned();
             let next = question::judge(&mut tx, &case, about, round, (question, answer)).await?;
             strictest = Some(match strictest {
-                Some(so_far) if keys::forbids(&so_far.0.verdict) >= keys::forbids(&next.verdict) => so_far,
+                Some(so_far) if keys::forbids(&so_far.0) >= keys::forbids(&next) => so_far,
                 Some(_) | None => (next, seen),
             });
         }
         let Some((judged, seen)) = strictest else { return Ok(()) };
         let attempt = attributed(&case, doubt.number, asked_at, &judged);
         if matches!(judged.verdict, Verdict::Found { .. } | Verdict::Duplicate { .. }) {
+            keys::pin(&self.sending, &mut tx, &mut case, seen.as_ref()).await?;
             report_orphans(&mut tx, &case, seen.as_ref()).await?;
         }
         let actor = self.actor();

@@ -47,11 +47,15 @@ struct House {
 
 impl House {
     async fn new() -> Self {
+        Self::mapped(MAPPING).await
+    }
+
+    async fn mapped(mapping: &str) -> Self {
         let provider = Sms::start().await.unwrap();
         // Nobody can be asked: what is learned comes from reports alone.
         let entry = texts("texts", &provider, "");
         let entry = entry.split("[look_up]").next().unwrap().replace("channel =", "in_doubt = \"person\"\nchannel =");
-        let world = World::new(&[format!("{entry}{MAPPING}"), other(&provider)]).await;
+        let world = World::new(&[format!("{entry}{mapping}"), other(&provider)]).await;
         let clock: Arc<dyn Clock> = world.clock.clone();
         let day = std::time::Duration::from_secs(86_400);
         let state = AppState::new(
@@ -312,4 +316,21 @@ async fn only_the_token_of_the_destination_may_report_for_it_and_it_may_do_nothi
     }
     let payload = r#"{"to":"+4915112345678","text":"INV-9"}"#;
     house.world.request(&new_request("texts", "INV-9", payload, "run-9", 1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_time_that_no_calendar_of_the_ledger_has_takes_no_report_with_it() {
+    let mut house = House::mapped(&format!("{MAPPING}time = \"unix\"\n")).await;
+    house.provider.faults().for_reference("INV-1", Fault::LoseReply);
+    let id = house.enqueue("INV-1").await;
+    house.world.dispatch().await;
+    assert_eq!(house.world.state(id).await, "unknown");
+    let key = house.key(id).await;
+    let bearer = format!("Bearer {}", house.token);
+    for at in [-300_000_000_000_i64, 9_500_000_000_000, i64::MIN, i64::MAX] {
+        let body = json!([{ "client_reference": key, "sid": at.to_string(), "status": "sent", "at": at }]).to_string();
+        let (code, answer) = house.call("/v1/sightings/texts", &bearer, "application/json", body).await;
+        assert_eq!((code, &answer["taken"]), (StatusCode::OK, &json!(1)), "{at}: {answer}");
+    }
+    assert_eq!(house.world.state(id).await, "sent");
 }

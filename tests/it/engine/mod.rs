@@ -19,6 +19,7 @@ mod failure_modes;
 mod generations;
 mod lag;
 mod listing;
+mod lost_keys;
 mod lost_replies;
 mod million;
 mod path;

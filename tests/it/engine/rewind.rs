@@ -98,6 +98,30 @@ async fn what_was_sent_in_lost_history_is_found_and_not_sent_again() {
 }
 
 #[tokio::test]
+async fn what_is_found_of_lost_history_is_explained_by_its_own_row_and_alarms_nobody() {
+    let mut house = House::new("").await;
+    let id = house.world.enqueue("erp", "INV-1", PAYLOAD).await;
+    house.remember().await;
+    house.world.dispatch().await;
+    house.rewind().await;
+    house.world.ask().await;
+    assert_eq!(house.world.state(id).await, "sent");
+    let pinned = house.world.text("select key from settled.intents where id = $1", id).await;
+    assert_eq!(pinned, house.receiver.effects().all()[0].key, "the key that it was found by");
+    // The listing of everything, an hour later.
+    house.world.turn(60);
+    house.world.audit().await;
+    house.world.turn(3700);
+    house.world.audit().await;
+    let told: Vec<String> =
+        sqlx::query_scalar("select summary from settled.escalations where reason = 'orphan_sighting'")
+            .fetch_all(&house.world.db.pool)
+            .await
+            .unwrap();
+    assert!(told.is_empty(), "{told:?}");
+}
+
+#[tokio::test]
 async fn between_a_rewind_and_the_look_at_it_nothing_is_claimed() {
     let mut house = House::new("").await;
     let id = house.world.enqueue("erp", "INV-1", PAYLOAD).await;

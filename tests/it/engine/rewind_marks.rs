@@ -99,6 +99,28 @@ async fn a_result_for_an_intent_that_is_gone_is_kept_and_people_are_told() {
     assert_eq!(told, [("sighting".to_owned(), "erp".to_owned())]);
 }
 
+#[tokio::test]
+async fn what_was_reported_under_a_key_of_lost_attempts_is_never_absent() {
+    let mut house = House::new("absent_by_lag = \"resend\"").await;
+    house.world.enqueue("erp", "INV-1", PAYLOAD).await;
+    house.world.dispatch().await;
+    house.world.turn(120);
+    house.remember().await;
+    let call = new_request("erp", "INV-2", PAYLOAD, "run-2", 1);
+    house.world.request(&call).await.unwrap();
+    // The reply comes back after its row is gone, and asking does not show it: the declared lag was wrong.
+    house.receiver.effects().hold_reference("INV-2");
+    let results = house.world.send_only().await;
+    house.rewind().await;
+    house.world.write(results).await;
+    let again = house.world.request(&call).await.unwrap().intent_id;
+    house.ask_until_known(again).await;
+    house.world.dispatch().await;
+    let verdicts = house.world.verdicts(again).await;
+    assert_eq!((house.world.state(again).await.as_str(), house.sends().1), ("unknown", 2), "{verdicts:?}");
+    assert!(verdicts.iter().any(|verdict| verdict.contains("reported")), "{verdicts:?}");
+}
+
 fn result(intent_id: Uuid, reference: &str, attempt: i32, outcome: Outcome) -> Finished {
     let now = chrono::Utc::now();
     Finished {

@@ -240,6 +240,8 @@ async fn a_batch_has_limits_and_an_item_has_a_form() {
     let thousand_and_one = format!("[{}]", vec![item; 1001].join(","));
     let long =
         format!("[{}]", vec![item.replace("{}", &format!(r#"{{"a":"{}"}}"#, "x".repeat(100_000))); 90].join(","));
+    let with_due_at =
+        |at: &str| format!("[{}]", item.replace(r#""step":1"#, &format!(r#""step":1,"options":{{"due_at":{at}}}"#)));
     for (calls, mode, common, expected) in [
         ("[]", Some("per_item"), acme(), r#"ST400 "/items" "items""#),
         ("{}", Some("per_item"), acme(), r#"ST400 "/items" "type""#),
@@ -259,13 +261,11 @@ async fn a_batch_has_limits_and_an_item_has_a_form() {
             acme(),
             r#"ST400 "/step""#,
         ),
-        (
-            &format!("[{}]", item.replace(r#""step":1"#, r#""step":1,"options":{"due_at":1e999999}"#)),
-            Some("per_item"),
-            acme(),
-            r#"ST400 "/options""#,
-        ),
+        (&with_due_at("1e999999"), Some("per_item"), acme(), r#"ST400 "/options""#),
         (&format!("[{}]", item.replace("INV-1", r"INV\u0000")), Some("per_item"), acme(), r#"ST400 "/reference""#),
+        // More digits than a number of Postgres holds, without any exponent.
+        (&with_due_at(&"9".repeat(140_000)), Some("per_item"), acme(), r#"ST400 "/options""#),
+        (&with_due_at(&format!("0.{}", "1".repeat(20_000))), Some("per_item"), acme(), r#"ST400 "/options""#),
         (&format!("[{item}]"), Some("per_item"), None, r#"ST400 "/common" "type""#),
         (&format!("[{item}]"), Some("per_item"), Some(json!({})), r#"ST400 "/tenant""#),
         (&format!("[{item}]"), Some("per_item"), acme(), "accepted"),

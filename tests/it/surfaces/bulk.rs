@@ -1,5 +1,6 @@
 //! `POST /v1/intents/bulk`: each item answered as a call of its own, or nothing at all.
 
+use http::Request;
 use serde_json::{Value, json};
 use settled::store::tokens::Kind;
 
@@ -132,4 +133,25 @@ async fn a_batch_that_cannot_be_asked_is_refused_as_a_whole() {
     let keyed = with(item, "idempotency_key", json!("k"));
     let problem = world.ask(&keyed).await.problem(400, "malformed");
     assert_eq!(problem["field"], "/idempotency_key", "alone it is the header");
+}
+
+#[tokio::test]
+async fn an_item_nested_deeper_than_the_database_can_read_harms_no_other() {
+    let world = World::new().await;
+    let deep = format!("{}{}", "[".repeat(20_000), "]".repeat(20_000));
+    let items =
+        [call("INV-1", "run", 1), with(call("INV-2", "run", 2), "payload", json!("deep")), call("INV-3", "run", 3)];
+    for (mode, status) in [("all_or_nothing", 422), ("per_item", 200)] {
+        let body = json!({ "mode": mode, "items": items }).to_string().replace("\"deep\"", &deep);
+        let builder = Request::builder().method("POST").uri("/v1/intents/bulk");
+        let builder = builder.header("authorization", format!("Bearer {}", world.token));
+        let answer =
+            world.api.send(builder.header("content-type", "application/json").body(body.into()).unwrap()).await;
+        assert_eq!(answer.status.as_u16(), status, "{}", answer.text);
+        let told = answer.json()["items"].clone();
+        let refused: Vec<&Value> = told.as_array().unwrap().iter().filter(|item| item["status"] == 400).collect();
+        assert_eq!(refused.len(), 1, "{told}");
+        assert_eq!((&refused[0]["index"], &refused[0]["field"]), (&json!(1), &json!("/payload")));
+    }
+    assert_eq!(world.count("intents").await, 2);
 }
