@@ -25,7 +25,7 @@ use super::{
     fleet::Asked,
     folding::Case,
     reconciler::{
-        budget::{Allowance, For},
+        budget::{self, For, Manner, Room},
         lag, question,
         round::{Round, Subject, Target},
         under_way::{LEASE, UnderWay},
@@ -37,10 +37,7 @@ use crate::{
     store::{self, audits::Taken, error::StoreError},
 };
 
-/// Questions under way at the same time, where each intent is asked about by itself.
-const AT_ONCE: i64 = 4;
-/// Intents of one listing.
-const CHUNK: i64 = 500;
+const MANNER: Manner = Manner { whom: For::Audit, at_once: 4, chunk: 500 };
 /// Closed audits that are forgotten in one step.
 const FORGET: i64 = 1000;
 /// Until an audit is tried again that could not be concluded.
@@ -77,37 +74,22 @@ impl Auditor {
     }
 
     async fn lease(&mut self, name: &str) -> Result<Vec<tokio::task::Id>, StoreError> {
-        let Sending { pool, clock, fleet, worker, metrics, .. } = self.inner.sending.clone();
-        let at = clock.sql_now();
-        let served = fleet.get(name);
-        let lists = served.and_then(|s| s.look_up.as_ref()).is_some_and(|l| l.abilities().lists);
-        let (most, chunk) = if lists { (1, CHUNK) } else { (AT_ONCE, 1) };
-        let free = most - self.under_way.of(name);
-        if free <= 0 {
-            return Ok(Vec::new());
-        }
-        let mut tx = pool.begin().await?;
-        let Some(allowed) = Allowance::lock(&mut tx, name, served.map(|s| &**s), For::Audit, at).await? else {
+        let sending = self.inner.sending.clone();
+        let Some(mut room) = Room::open(&sending, name, self.under_way.of(name), MANNER).await? else {
             return Ok(Vec::new());
         };
-        let wanted = free.min(allowed.questions) * chunk;
-        let taken = match wanted {
-            0 => Vec::new(),
-            _ => store::audits::claim(&mut tx, name, wanted, LEASE.as_secs_f64(), worker, at).await?,
-        };
-        if taken.is_empty() {
-            metrics.asking(name, allowed.calls, allowed.suspended);
-            return Ok(Vec::new());
+        let (wanted, size, cost) = (room.wanted, room.size, room.cost);
+        let mut taken = Vec::new();
+        if wanted > 0 {
+            let (seconds, at) = (LEASE.as_secs_f64(), sending.clock.sql_now());
+            taken = store::audits::claim(&mut room.tx, name, wanted, seconds, sending.worker, at).await?;
         }
-        let size = usize::try_from(chunk).unwrap_or(1);
-        let calls = allowed.spend(&mut tx, name, taken.len().div_ceil(size)).await?;
-        tx.commit().await?;
-        metrics.asking(name, calls, allowed.suspended);
+        room.take(&sending, name, taken.len()).await?;
         let mut begun = Vec::new();
         for some in taken.chunks(size) {
             let (inner, of, some) = (Arc::clone(&self.inner), name.to_owned(), some.to_vec());
             let ids = some.iter().map(|t| t.intent_id).collect();
-            let asking = async move { inner.ask_all(&of, some, allowed.cost).await };
+            let asking = async move { inner.ask_all(&of, some, cost).await };
             begun.push(self.under_way.begin(name, ids, asking));
         }
         Ok(begun)
@@ -156,6 +138,7 @@ impl Inner {
                 }
             }
         }
+        budget::pay_back(&self.sending, name, charged).await;
         left
     }
 
@@ -177,6 +160,9 @@ impl Inner {
         let mut left = Vec::new();
         for group in taken.chunks(size) {
             let subjects = self.subjects(name, group).await?;
+            if subjects.is_empty() {
+                continue;
+            }
             let (sending, charged) = (&self.sending, std::mem::take(charged));
             let target = Target { sending, name, generation, config: &config, look_up: &*look_up, charged };
             let probes: Vec<Subject> = subjects.iter().map(|(_, subject)| subject.clone()).collect();

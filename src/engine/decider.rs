@@ -46,8 +46,7 @@ impl Decider {
     /// Applies one decision. False: somebody stopped or applied it meanwhile.
     async fn bind(&self, decision: &DueDecision) -> Result<bool, StoreError> {
         let at = self.clock.sql_now();
-        let mut tx = self.pool.begin().await?;
-        store::durable(&mut tx).await?;
+        let mut tx = store::begin_durable(&self.pool).await?;
         // The intent before the decision, as whoever stops one does.
         let Some(case) = Case::lock(&mut tx, decision.intent_id, at).await? else { return Ok(false) };
         if !store::escalations::still_due(&mut tx, decision.id).await? {

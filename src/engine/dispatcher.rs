@@ -8,6 +8,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 use super::{
+    claiming,
     fleet::{Fleet, Served},
     folding::{Case, Cause, Moved, after, settle},
     rate, recognised,
@@ -261,31 +262,9 @@ impl Dispatcher {
             };
             claims.push(claim);
         }
-        if served.config.sightings.is_some() {
-            store::sightings::expect(&mut tx, &served.config.name, &batch.keys, &batch.ids).await?;
-        }
-        let replay_until =
-            served.config.replay.as_ref().map(|replay| after(now, replay.key_lifetime.saturating_sub(replay.margin)));
-        let opened =
-            store::queue::open_attempts(&mut tx, &batch, s.worker, &served.generation, now, lease_until, replay_until)
-                .await?;
-        if usize::try_from(opened).unwrap_or(0) != claims.len() {
-            // Nothing is sent without its row.
-            return Err(StoreError::Moved { what: "claim", row: batch.ids.first().copied().unwrap_or_default() });
-        }
+        claiming::open(&mut tx, s, served, &batch, now, lease_until).await?;
         failpoint!("claim-before-commit");
-        match s.watch.commit(tx, entered).await {
-            Ok(true) => {}
-            Ok(false) => {
-                give_back(s, &served.config.name, claims, "the claim may not be on the standbys").await;
-                return Ok(Vec::new());
-            }
-            Err(error) => {
-                // The reply may be lost while the claim stands. Nothing was started: say so, where it is there.
-                give_back(s, &served.config.name, claims, "the reply to the claim was lost").await;
-                return Err(error);
-            }
-        }
+        let claims = claiming::commit(tx, entered, s, served, claims).await?;
         failpoint!("claim-after-commit");
         for _ in &claims {
             s.metrics.moved(State::InFlight.as_str(), Self::NAME);

@@ -19,6 +19,7 @@
 
 pub mod admission;
 pub mod auditor;
+mod claiming;
 pub mod decider;
 pub mod dispatcher;
 pub mod fleet;

@@ -41,6 +41,6 @@ pub(super) async fn keep(conn: &mut PgConnection, finished: &Finished) -> Result
         "intent": intent, "attempt": finished.attempt, "generation": finished.generation, "token": finished.token,
         "ended": finished.ended,
     });
-    store::sightings::raise_orphan(conn, to, &summary, &detail).await?;
+    store::escalations::raise_sighting(conn, to, "", &summary, &detail, None).await?;
     Ok(())
 }

@@ -103,7 +103,7 @@ async fn ask(
     cause: &Cause<'_>,
 ) -> Result<(), StoreError> {
     put(conn, id, Waits::Ask, at, deadline).await?;
-    if cause.urgent { store::queue::hurry(conn, id).await } else { Ok(()) }
+    if cause.urgent { store::queue::asking::hurry(conn, id).await } else { Ok(()) }
 }
 
 /// Has every generation asked about to which an ended intent handed bytes, where more than one attempt did: a duplicate

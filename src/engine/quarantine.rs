@@ -118,8 +118,7 @@ impl Quarantine {
     /// Adds to the evidence of an intent that attempts of it may have been lost, and folds.
     async fn put_in_doubt(&self, id: Uuid, rewind: &Rewind) -> Result<(), StoreError> {
         let (at, actor) = (self.clock.sql_now(), self.actor());
-        let mut tx = self.pool.begin().await?;
-        store::durable(&mut tx).await?;
+        let mut tx = store::begin_durable(&self.pool).await?;
         let Some(case) = Case::lock(&mut tx, id, at).await? else { return Ok(()) };
         if case.intent.rewind >= rewind.number || case.intent.state == State::Sent {
             return Ok(());

@@ -57,7 +57,7 @@ impl Step for Reaper {
             distrusted: &self.distrusted(),
         };
         let lapsed = store::attempts::lapsed(&mut conn, self.clock.sql_now(), &lapse, BATCH).await?;
-        let freed = store::queue::free_questions(&mut conn, self.clock.sql_now(), limit).await?;
+        let freed = store::queue::asking::free_questions(&mut conn, self.clock.sql_now(), limit).await?;
         if freed > 0 {
             tracing::info!(questions = freed, "questions of a dead worker are put again");
         }
@@ -86,8 +86,7 @@ impl Reaper {
     }
 
     async fn reap(&self, lapsed: &Lapsed) -> Result<bool, StoreError> {
-        let mut tx = self.pool.begin().await?;
-        store::durable(&mut tx).await?;
+        let mut tx = store::begin_durable(&self.pool).await?;
         let (at, asked) = (self.clock.sql_now(), self.clock.boot());
         let Some(intent) = store::intents::lock(&mut tx, lapsed.intent_id, at).await? else { return Ok(false) };
         self.watch.heard(asked, intent.now);

@@ -253,8 +253,7 @@ struct Call<'a> {
 
 impl Call<'_> {
     async fn once(&self, pool: &PgPool) -> Result<Resolved, ActError> {
-        let mut tx = pool.begin().await?;
-        store::durable(&mut tx).await?;
+        let mut tx = store::begin_durable(pool).await?;
         let escalation = match self.target {
             Target::Intent(_) => None,
             Target::Escalation(id) => {

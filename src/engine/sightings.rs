@@ -186,8 +186,7 @@ pub async fn take(
     if !is_key(&receipt.key) {
         return Ok(Taken::NotOurs);
     }
-    let mut tx = pool.begin().await?;
-    store::durable(&mut tx).await?;
+    let mut tx = store::begin_durable(pool).await?;
     let known = store::sightings::intent_of(&mut tx, destination, &receipt.key, receipt.reference.as_deref()).await?;
     if let Some(id) = known {
         // Before anything is written, so that everybody locks in the same order.
@@ -234,7 +233,7 @@ fn is_key(text: &str) -> bool {
 async fn orphan(conn: &mut PgConnection, destination: &str, receipt: &Receipt) -> Result<(), StoreError> {
     let summary = format!("{destination} reports {} of a key that no row explains", receipt.sighted.word);
     let detail = json!({ "key": receipt.key, "reference": receipt.reference, "sighted": receipt.sighted });
-    store::sightings::raise_orphan(conn, destination, &summary, &detail).await?;
+    store::escalations::raise_sighting(conn, destination, "", &summary, &detail, None).await?;
     tracing::error!(destination, key = receipt.key, "a report about a key that no row explains");
     Ok(())
 }

@@ -7,12 +7,12 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{
+    claiming,
     dispatcher::{self, Claim, Dispatcher, Sending},
     fleet::Served,
     folding::after,
     rate,
     self_stop::Allowance,
-    watch::Entered,
 };
 use crate::store::{
     self,
@@ -61,8 +61,8 @@ pub async fn admit_and_claim(
     let Some(claim) = claim_in(&mut tx, sending, served, receipt.intent_id, allowance).await? else {
         return Err(NotClaimed::Stopped);
     };
-    let claim = finish(tx, entered, sending, served, claim).await?.ok_or(NotClaimed::Stopped)?;
-    Ok((receipt, claim))
+    let claim = claiming::commit(tx, entered, sending, served, vec![claim]).await?.pop();
+    Ok((receipt, claim.ok_or(NotClaimed::Stopped)?))
 }
 
 /// Claims an intent that waits. `None` where somebody else has it, or nothing may be sent there just now.
@@ -77,7 +77,7 @@ pub async fn claim(sending: &Sending, served: &Served, intent_id: Uuid) -> Resul
         return Ok(None);
     }
     let Some(claim) = claim_in(&mut tx, sending, served, intent_id, allowance).await? else { return Ok(None) };
-    finish(tx, entered, sending, served, claim).await
+    Ok(claiming::commit(tx, entered, sending, served, vec![claim]).await?.pop())
 }
 
 /// Sends what was claimed, once, and hands the result to whoever holds the other end of `sending.results`.
@@ -123,33 +123,6 @@ async fn claim_in(
     let Some(claim) = dispatcher.prepare(served, pick, false, allowance, lease_until, &mut batch) else {
         return Ok(None);
     };
-    if served.config.sightings.is_some() {
-        store::sightings::expect(conn, &served.config.name, &batch.keys, &batch.ids).await?;
-    }
-    let replay_until =
-        served.config.replay.as_ref().map(|replay| after(now, replay.key_lifetime.saturating_sub(replay.margin)));
-    let (worker, generation) = (sending.worker, &served.generation);
-    let opened = store::queue::open_attempts(conn, &batch, worker, generation, now, lease_until, replay_until).await?;
-    if opened != 1 {
-        // Nothing is sent without its row.
-        return Err(StoreError::Moved { what: "claim", row: intent_id });
-    }
+    claiming::open(conn, sending, served, &batch, now, lease_until).await?;
     Ok(Some(claim))
-}
-
-async fn finish(
-    tx: sqlx::Transaction<'static, sqlx::Postgres>,
-    entered: Entered,
-    sending: &Sending,
-    served: &Served,
-    claim: Claim,
-) -> Result<Option<Claim>, StoreError> {
-    let (why, ended) = match sending.watch.commit(tx, entered).await {
-        Ok(true) => return Ok(Some(claim)),
-        Ok(false) => ("the claim may not be on the standbys", Ok(None)),
-        // The reply may be lost while the claim stands. Nothing was started: say so, where it is there.
-        Err(error) => ("the reply to the claim was lost", Err(error)),
-    };
-    dispatcher::give_back(sending, &served.config.name, vec![claim], why).await;
-    ended
 }

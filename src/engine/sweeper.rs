@@ -48,8 +48,7 @@ impl Sweeper {
     }
 
     async fn expire(&self, id: Uuid) -> Result<bool, StoreError> {
-        let mut tx = self.pool.begin().await?;
-        store::durable(&mut tx).await?;
+        let mut tx = store::begin_durable(&self.pool).await?;
         let Some(case) = Case::lock(&mut tx, id, self.clock.sql_now()).await? else { return Ok(false) };
         match case.intent.state {
             State::InFlight => return Ok(false),

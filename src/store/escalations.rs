@@ -98,8 +98,8 @@ pub async fn raise_destination(
     Ok(done.rows_affected() == 1)
 }
 
-/// Opens an `orphan_sighting`: something was seen downstream, beside an intent or by itself, that no row explains. One for a
-/// destination at a time.
+/// Opens an `orphan_sighting`: something was seen downstream that no row explains. One for a destination at a time; what each
+/// of them was stands in `settled.sightings`.
 ///
 /// # Errors
 /// When Postgres does.
@@ -107,21 +107,21 @@ pub async fn raise_sighting(
     conn: &mut PgConnection,
     destination: &str,
     tenant: &str,
-    beside: Option<Uuid>,
     summary: &str,
-    at: DateTime<Utc>,
+    detail: &Value,
+    at: Option<DateTime<Utc>>,
 ) -> Result<bool, StoreError> {
     let done = sqlx::query!(
         "-- escalations::raise_sighting
         insert into settled.escalations (id, subject, destination, tenant, reason, cause, summary, detail, opened_at)
-        values ($1, 'sighting', $2, $3, $4, $4 || '/' || $2, $5, jsonb_build_object('beside', $6::uuid), $7)
+        values ($1, 'sighting', $2, $3, $4, $4 || '/' || $2, $5, $6, coalesce($7, clock_timestamp()))
         on conflict do nothing",
         Uuid::now_v7(),
         destination,
         tenant,
         Reason::OrphanSighting.as_str(),
         summary,
-        beside,
+        detail,
         at,
     )
     .execute(conn)

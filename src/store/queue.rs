@@ -7,6 +7,8 @@ use uuid::Uuid;
 use super::error::StoreError;
 use crate::domain::intent::Identity;
 
+pub mod asking;
+
 /// What a queue row waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
@@ -58,6 +60,53 @@ pub struct Picked {
     pub payload: String,
     /// Database time.
     pub now: DateTime<Utc>,
+}
+
+/// The columns that every statement that picks gives.
+pub(super) struct PickedRow {
+    pub(super) id: Uuid,
+    pub(super) tenant: String,
+    pub(super) effect_scope: String,
+    pub(super) recipient: String,
+    pub(super) occurrence: i32,
+    pub(super) attempt: i32,
+    pub(super) rewound: bool,
+    pub(super) key: Option<String>,
+    pub(super) kid: Option<String>,
+    pub(super) created_at: DateTime<Utc>,
+    pub(super) revision: i32,
+    pub(super) run_id: String,
+    pub(super) step: i64,
+    pub(super) slot: String,
+    pub(super) reference: String,
+    pub(super) body: String,
+    pub(super) now: DateTime<Utc>,
+}
+
+impl From<PickedRow> for Picked {
+    fn from(row: PickedRow) -> Self {
+        Self {
+            id: row.id,
+            identity: Identity {
+                tenant: row.tenant,
+                run_id: row.run_id,
+                step: row.step,
+                slot: row.slot,
+                revision: row.revision,
+            },
+            effect_scope: row.effect_scope,
+            recipient: row.recipient,
+            reference: row.reference,
+            occurrence: row.occurrence,
+            attempt: row.attempt,
+            rewound: row.rewound,
+            key: row.key,
+            kid: row.kid,
+            created_at: row.created_at,
+            payload: row.body,
+            now: row.now,
+        }
+    }
 }
 
 /// A destination with something due, and what stands in the way.
@@ -137,7 +186,8 @@ pub async fn pick(
     limit: i64,
     at: Option<DateTime<Utc>>,
 ) -> Result<Vec<Picked>, StoreError> {
-    let rows = sqlx::query!(
+    let rows = sqlx::query_as!(
+        PickedRow,
         r#"-- queue::pick
         with due as materialized (
             select i.id, i.tenant, i.effect_scope, i.recipient, i.occurrence, i.attempt, i.key, i.kid, i.created_at, i.revision, i.rewind
@@ -166,30 +216,7 @@ pub async fn pick(
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| Picked {
-            id: row.id,
-            identity: Identity {
-                tenant: row.tenant,
-                run_id: row.run_id,
-                step: row.step,
-                slot: row.slot,
-                revision: row.revision,
-            },
-            effect_scope: row.effect_scope,
-            recipient: row.recipient,
-            reference: row.reference,
-            occurrence: row.occurrence,
-            attempt: row.attempt,
-            rewound: row.rewound,
-            key: row.key,
-            kid: row.kid,
-            created_at: row.created_at,
-            payload: row.body,
-            now: row.now,
-        })
-        .collect())
+    Ok(rows.into_iter().map(Picked::from).collect())
 }
 
 /// The columns of a batch that opens attempts; equal lengths.
@@ -373,148 +400,6 @@ pub async fn put_off(conn: &mut PgConnection, intent_id: Uuid, due_at: DateTime<
 /// When Postgres does.
 pub async fn remove(conn: &mut PgConnection, intent_id: Uuid) -> Result<(), StoreError> {
     sqlx::query!("-- queue::remove\ndelete from settled.queue where intent_id = $1", intent_id).execute(conn).await?;
-    Ok(())
-}
-
-/// Leases at most `limit` due questions of a destination to a worker, those that a person waits for first; a lapsed lease is
-/// simply taken over, since asking harms nobody.
-///
-/// # Errors
-/// When Postgres does.
-pub async fn claim_questions(
-    conn: &mut PgConnection,
-    destination: &str,
-    limit: i64,
-    lease_seconds: f64,
-    worker: Uuid,
-    at: Option<DateTime<Utc>>,
-) -> Result<Vec<Uuid>, StoreError> {
-    let urgent = sqlx::query_scalar!(
-        "-- queue::claim_questions (urgent)
-        with due as materialized (
-            select q.intent_id from settled.queue q
-             where q.destination = $1 and q.urgent and q.kind = 'ask' and q.due_at <= coalesce($5, statement_timestamp())
-               and (q.leased_until is null or q.leased_until < coalesce($5, statement_timestamp()))
-             order by q.due_at limit $2
-               for update skip locked)
-        update settled.queue q
-           set leased_until = coalesce($5, clock_timestamp()) + make_interval(secs => $3), token = $4
-          from due where q.intent_id = due.intent_id
-        returning q.intent_id",
-        destination,
-        limit,
-        lease_seconds,
-        worker,
-        at,
-    )
-    .fetch_all(&mut *conn)
-    .await?;
-    let left = limit - i64::try_from(urgent.len()).unwrap_or(limit);
-    if left <= 0 {
-        return Ok(urgent);
-    }
-    let due = sqlx::query_scalar!(
-        "-- queue::claim_questions
-        with due as materialized (
-            select q.intent_id from settled.queue q
-             where q.destination = $1 and q.kind = 'ask' and q.due_at <= coalesce($5, statement_timestamp())
-               and (q.leased_until is null or q.leased_until < coalesce($5, statement_timestamp()))
-             order by q.due_at limit $2
-               for update skip locked)
-        update settled.queue q
-           set leased_until = coalesce($5, clock_timestamp()) + make_interval(secs => $3), token = $4
-          from due where q.intent_id = due.intent_id
-        returning q.intent_id",
-        destination,
-        left,
-        lease_seconds,
-        worker,
-        at,
-    )
-    .fetch_all(conn)
-    .await?;
-    Ok(urgent.into_iter().chain(due).collect())
-}
-
-/// Gives back questions that a worker leased and could not conclude; they are due again after that time.
-///
-/// # Errors
-/// When Postgres does.
-pub async fn put_off_questions(
-    conn: &mut PgConnection,
-    intents: &[Uuid],
-    worker: Uuid,
-    seconds: f64,
-    at: Option<DateTime<Utc>>,
-) -> Result<u64, StoreError> {
-    Ok(sqlx::query!(
-        "-- queue::put_off_questions
-        update settled.queue
-           set leased_until = null, token = null, due_at = coalesce($4, clock_timestamp()) + make_interval(secs => $3)
-         where intent_id = any($1) and kind = 'ask' and token = $2",
-        intents,
-        worker,
-        seconds,
-        at,
-    )
-    .execute(conn)
-    .await?
-    .rows_affected())
-}
-
-/// Frees questions that dead workers hold: nobody will write their answers.
-///
-/// # Errors
-/// When Postgres does.
-pub async fn free_questions(
-    conn: &mut PgConnection,
-    at: Option<DateTime<Utc>>,
-    heartbeat_limit_seconds: f64,
-) -> Result<u64, StoreError> {
-    Ok(sqlx::query!(
-        "-- queue::free_questions
-        update settled.queue q set leased_until = null, token = null
-          from settled.destinations d, settled.workers w
-         where q.destination = d.name and q.kind = 'ask' and q.due_at <= coalesce($1, statement_timestamp())
-           and q.leased_until is not null and w.id = q.token
-           and (w.stopped_at is not null
-                or w.heartbeat_at < coalesce($1, clock_timestamp()) - make_interval(secs => $2))",
-        at,
-        heartbeat_limit_seconds,
-    )
-    .execute(conn)
-    .await?
-    .rows_affected())
-}
-
-/// Frees questions that are leased to this worker without its knowing: the answer to its claim was lost.
-///
-/// # Errors
-/// When Postgres does.
-pub async fn free_unknown_questions(conn: &mut PgConnection, known: &[Uuid], worker: Uuid) -> Result<u64, StoreError> {
-    Ok(sqlx::query!(
-        "-- queue::free_unknown_questions
-        update settled.queue set leased_until = null, token = null
-         where kind = 'ask' and token = $2 and not intent_id = any($1)",
-        known,
-        worker,
-    )
-    .execute(conn)
-    .await?
-    .rows_affected())
-}
-
-/// A person waits for the next question about an intent. The caller has just put it.
-///
-/// # Errors
-/// When Postgres does.
-pub async fn hurry(conn: &mut PgConnection, intent_id: Uuid) -> Result<(), StoreError> {
-    sqlx::query!(
-        "-- queue::hurry\nupdate settled.queue set urgent = true where intent_id = $1 and kind = 'ask'",
-        intent_id
-    )
-    .execute(conn)
-    .await?;
     Ok(())
 }
 

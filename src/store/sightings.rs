@@ -1,12 +1,10 @@
 //! `settled.sightings` and `settled.sighting_keys`: what downstreams report by themselves, and whose key it names.
 
 use chrono::{DateTime, Utc};
-use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::error::StoreError;
-use crate::domain::reason::Reason;
 
 /// Remembers whose keys are about to leave, so that a report can be told from a stranger's. In the claiming transaction.
 ///
@@ -116,32 +114,6 @@ pub async fn keep(conn: &mut PgConnection, new: &NewSighting<'_>) -> Result<bool
         new.provider_id,
         new.at,
         new.received_by,
-    )
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() == 1)
-}
-
-/// Tells people of reports that no row explains: one line for each destination while it is open.
-///
-/// # Errors
-/// When Postgres does.
-pub async fn raise_orphan(
-    conn: &mut PgConnection,
-    destination: &str,
-    summary: &str,
-    detail: &Value,
-) -> Result<bool, StoreError> {
-    let reason = Reason::OrphanSighting;
-    let done = sqlx::query!(
-        "-- sightings::raise_orphan
-        insert into settled.escalations (id, subject, destination, reason, cause, summary, detail)
-        values ($1, 'sighting', $2, $3, $3 || '/' || $2, $4, $5) on conflict do nothing",
-        Uuid::now_v7(),
-        destination,
-        reason.as_str(),
-        summary,
-        detail,
     )
     .execute(conn)
     .await?;

@@ -4,8 +4,10 @@ use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, postgres::PgQueryResult};
 use uuid::Uuid;
 
-use super::{error::StoreError, queue::Picked};
-use crate::domain::intent::Identity;
+use super::{
+    error::StoreError,
+    queue::{Picked, PickedRow},
+};
 
 /// How many rows `requests` has of a run.
 ///
@@ -302,7 +304,8 @@ pub async fn standing(conn: &mut PgConnection, intent_id: Uuid) -> Result<Standi
 /// # Errors
 /// When Postgres does.
 pub async fn pick(conn: &mut PgConnection, intent_id: Uuid) -> Result<Option<Picked>, StoreError> {
-    let row = sqlx::query!(
+    let row = sqlx::query_as!(
+        PickedRow,
         r#"-- verify::pick
         with one as materialized (
             select i.* from settled.intents i join settled.queue q on q.intent_id = i.id
@@ -319,27 +322,7 @@ pub async fn pick(conn: &mut PgConnection, intent_id: Uuid) -> Result<Option<Pic
     )
     .fetch_optional(conn)
     .await?;
-    Ok(row.map(|row| Picked {
-        id: row.id,
-        identity: Identity {
-            tenant: row.tenant,
-            run_id: row.run_id,
-            step: row.step,
-            slot: row.slot,
-            revision: row.revision,
-        },
-        effect_scope: row.effect_scope,
-        recipient: row.recipient,
-        reference: row.reference,
-        occurrence: row.occurrence,
-        attempt: row.attempt,
-        rewound: row.rewound,
-        key: row.key,
-        kid: row.kid,
-        created_at: row.created_at,
-        payload: row.body,
-        now: row.now,
-    }))
+    Ok(row.map(Picked::from))
 }
 
 /// Leases the question about one intent to a worker, whenever it is due, unless another asks it now.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sqlx::PgConnection;
 
 use super::{
@@ -54,8 +54,7 @@ impl Inner {
         config: &Destination,
     ) -> Result<(), StoreError> {
         let at = self.sending.clock.sql_now();
-        let mut tx = self.sending.pool.begin().await?;
-        store::durable(&mut tx).await?;
+        let mut tx = store::begin_durable(&self.sending.pool).await?;
         let Some(case) = Case::lock(&mut tx, taken.intent_id, at).await? else { return Ok(()) };
         let (question, answer) = round.part(index);
         let seen = answer.seen.first().cloned();
@@ -197,7 +196,8 @@ impl Inner {
                     words(&judged.verdict)
                 );
                 let (name, tenant) = (&intent.destination, &intent.tenant);
-                store::escalations::raise_sighting(conn, name, tenant, Some(intent.id), &summary, intent.now).await?;
+                let beside = json!({ "beside": intent.id });
+                store::escalations::raise_sighting(conn, name, tenant, &summary, &beside, Some(intent.now)).await?;
                 Ok(())
             }
             End::NotVisible => self.missing(conn, case, judged).await,

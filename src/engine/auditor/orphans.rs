@@ -1,6 +1,7 @@
 //! Effects with our marks that no row explains: the same reference under a key that no intent of ours has.
 
 use chrono::{DateTime, Utc};
+use serde_json::json;
 use sqlx::PgConnection;
 
 use crate::{
@@ -53,7 +54,8 @@ pub(in crate::engine) async fn report(
             intent.destination
         );
         let (name, tenant) = (&intent.destination, &intent.tenant);
-        store::escalations::raise_sighting(conn, name, tenant, Some(intent.id), &summary, intent.now).await?;
+        let beside = json!({ "beside": intent.id });
+        store::escalations::raise_sighting(conn, name, tenant, &summary, &beside, Some(intent.now)).await?;
         tracing::warn!(destination = %intent.destination, intent.reference = %intent.reference, new, "effects that no row explains");
     }
     Ok(new)

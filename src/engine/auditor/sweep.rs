@@ -4,13 +4,17 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
+use serde_json::json;
 
 use super::{Auditor, Inner, orphans::sighting_of};
 use crate::{
     domain::question::{Hit, Marked},
     engine::{
         fleet::Served,
-        reconciler::budget::{Allowance, For},
+        reconciler::{
+            budget::{Allowance, For},
+            under_way::while_leased,
+        },
     },
     store::{self, error::StoreError},
 };
@@ -88,13 +92,15 @@ impl Inner {
         let (Some(look_up), Some(declared)) = (&served.look_up, &served.config.look_up) else { return Ok(()) };
         // What became visible only since then belongs to the window before.
         let from = since - chrono::TimeDelta::from_std(declared.lag).unwrap_or(LONGEST).min(LONGEST);
-        let marked = look_up.marked(from.max(now - LONGEST), now).await.unwrap_or_default();
+        let listing = look_up.marked(from.max(now - LONGEST), now);
+        let Some(marked) = while_leased(&self.sending, name, listing).await else { return Ok(()) };
+        let marked = marked.unwrap_or_default();
         let mut conn = self.sending.pool.acquire().await?;
         store::asking::settle(&mut conn, name, charged, f64::from(marked.calls)).await?;
         self.sending.metrics.look_up_calls(name, marked.calls);
         let new = self.strangers(&mut conn, served, marked).await?;
         if let Some(summary) = in_words(name, &new) {
-            store::escalations::raise_sighting(&mut conn, name, "", None, &summary, now).await?;
+            store::escalations::raise_sighting(&mut conn, name, "", &summary, &json!({}), Some(now)).await?;
             tracing::warn!(destination = %name, new = new.len(), "effects that no row explains");
         }
         Ok(())

@@ -1,10 +1,10 @@
 //! Calls per minute and destination, for all daemons together: a bucket in the database, locked while questions are leased.
 
 use chrono::{DateTime, Utc};
-use sqlx::PgConnection;
+use sqlx::{PgConnection, Postgres, Transaction};
 
 use crate::{
-    engine::fleet::Served,
+    engine::{dispatcher::Sending, fleet::Served},
     look_up::LookUp,
     store::{self, asking::Bucket, error::StoreError},
 };
@@ -34,6 +34,80 @@ pub(in crate::engine) struct Allowance {
     pub suspended: bool,
     /// Database time.
     pub now: DateTime<Utc>,
+}
+
+/// How a loop asks of one destination.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct Manner {
+    /// Who spends.
+    pub whom: For,
+    /// Questions at the same time, where each intent is asked about by itself.
+    pub at_once: i64,
+    /// Intents of one listing, of which there is one at a time: it keeps a flood flat.
+    pub chunk: i64,
+}
+
+/// Room for questions to one destination; its bucket is locked until [`Room::take`] or the end of the transaction.
+pub(in crate::engine) struct Room {
+    /// In which they are leased.
+    pub tx: Transaction<'static, Postgres>,
+    /// How many intents may be.
+    pub wanted: i64,
+    /// Intents of one question.
+    pub size: usize,
+    /// What one question is expected to take.
+    pub cost: f64,
+    allowed: Allowance,
+}
+
+impl Room {
+    /// What may be asked now beside so many that are under way. `None` where there is no room, or no such destination.
+    pub async fn open(
+        sending: &Sending,
+        name: &str,
+        under_way: i64,
+        manner: Manner,
+    ) -> Result<Option<Self>, StoreError> {
+        let served = sending.fleet.get(name).map(|served| &**served);
+        let lists = served.and_then(|s| s.look_up.as_ref()).is_some_and(|l| l.abilities().lists);
+        let (most, chunk) = if lists { (1, manner.chunk) } else { (manner.at_once, 1) };
+        let free = most - under_way;
+        if free <= 0 {
+            return Ok(None);
+        }
+        let mut tx = sending.pool.begin().await?;
+        let allowed = Allowance::lock(&mut tx, name, served, manner.whom, sending.clock.sql_now()).await?;
+        let size = usize::try_from(chunk).unwrap_or(1);
+        Ok(allowed.map(|allowed| {
+            let wanted = free.min(allowed.questions) * chunk;
+            Self { tx, wanted, size, cost: allowed.cost, allowed }
+        }))
+    }
+
+    /// Charges the questions about so many leased intents and commits; about none, nothing was leased.
+    pub async fn take(mut self, sending: &Sending, name: &str, intents: usize) -> Result<(), StoreError> {
+        let mut calls = self.allowed.calls;
+        if intents > 0 {
+            calls = self.allowed.spend(&mut self.tx, name, intents.div_ceil(self.size)).await?;
+            self.tx.commit().await?;
+        }
+        sending.metrics.asking(name, calls, self.allowed.suspended);
+        Ok(())
+    }
+}
+
+/// Gives back calls that were charged and not made.
+pub(in crate::engine) async fn pay_back(sending: &Sending, name: &str, charged: f64) {
+    if charged <= 0.0 {
+        return;
+    }
+    let paid = async {
+        let mut conn = sending.pool.acquire().await?;
+        store::asking::settle(&mut conn, name, charged, 0.0).await
+    };
+    if let Err(error) = paid.await {
+        tracing::debug!(destination = %name, %error, "calls that were not made stay charged");
+    }
 }
 
 /// What a question is taken to cost before one has been answered: the account and a page, or the account, two witnesses, the

@@ -22,7 +22,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use self::{
-    budget::{Allowance, For},
+    budget::{Allowance, For, Manner, Room},
     question::About,
     replay::Replay,
     round::{Round, Subject, Target},
@@ -43,10 +43,8 @@ use crate::{
     telemetry::metrics::Metrics,
 };
 
-/// Questions under way at the same time, where each intent is asked about by itself.
-const AT_ONCE: i64 = 16;
-/// Intents of one listing. Bounds what a flood holds in memory.
-const CHUNK: i64 = 1000;
+/// The chunk bounds what a flood holds in memory; the next listing is put as soon as one is written.
+const MANNER: Manner = Manner { whom: For::Doubt, at_once: 16, chunk: 1000 };
 /// Until a replay that had no slot, or must not be sent now, is tried again.
 const LATER: Duration = Duration::from_secs(30);
 /// Until the same question is put again after an answer that could not be written.
@@ -115,44 +113,29 @@ impl Reconciler {
         let left = self.asker.ask_all(name, vec![intent_id], allowed.cost).await;
         if !left.is_empty() {
             let mut conn = pool.acquire().await?;
-            store::queue::put_off_questions(&mut conn, &left, worker, AGAIN_AFTER.as_secs_f64(), at).await?;
+            store::queue::asking::put_off_questions(&mut conn, &left, worker, AGAIN_AFTER.as_secs_f64(), at).await?;
         }
         Ok(true)
     }
 
     /// Leases what may be asked of one destination now and begins to ask.
     async fn lease(&mut self, name: &str) -> Result<Vec<tokio::task::Id>, StoreError> {
-        let Sending { pool, clock, fleet, worker, metrics, .. } = self.asker.sending.clone();
-        let at = clock.sql_now();
-        let served = fleet.get(name);
-        let lists = served.and_then(|s| s.look_up.as_ref()).is_some_and(|l| l.abilities().lists);
-        // One listing at a time keeps a flood flat; the next one is put as soon as it is written.
-        let (most, chunk) = if lists { (1, CHUNK) } else { (AT_ONCE, 1) };
-        let free = most - self.under_way.of(name);
-        if free <= 0 {
-            return Ok(Vec::new());
-        }
-        let mut tx = pool.begin().await?;
-        let Some(allowed) = Allowance::lock(&mut tx, name, served.map(|s| &**s), For::Doubt, at).await? else {
+        let sending = self.asker.sending.clone();
+        let Some(mut room) = Room::open(&sending, name, self.under_way.of(name), MANNER).await? else {
             return Ok(Vec::new());
         };
-        let wanted = free.min(allowed.questions) * chunk;
-        let mut left = Vec::new();
+        let (wanted, size, cost) = (room.wanted, room.size, room.cost);
+        let mut leased = Vec::new();
         if wanted > 0 {
-            left = store::queue::claim_questions(&mut tx, name, wanted, LEASE.as_secs_f64(), worker, at).await?;
+            let (seconds, at) = (LEASE.as_secs_f64(), sending.clock.sql_now());
+            leased =
+                store::queue::asking::claim_questions(&mut room.tx, name, wanted, seconds, sending.worker, at).await?;
         }
-        if left.is_empty() {
-            metrics.asking(name, allowed.calls, allowed.suspended);
-            return Ok(Vec::new());
-        }
-        let size = usize::try_from(chunk).unwrap_or(1);
-        let calls = allowed.spend(&mut tx, name, left.len().div_ceil(size)).await?;
-        tx.commit().await.inspect_err(|_| self.claim_lost = true)?;
-        metrics.asking(name, calls, allowed.suspended);
+        room.take(&sending, name, leased.len()).await.inspect_err(|_| self.claim_lost = true)?;
         let mut begun = Vec::new();
-        for intents in left.chunks(size) {
+        for intents in leased.chunks(size) {
             let (asker, of, ids) = (Arc::clone(&self.asker), name.to_owned(), intents.to_vec());
-            let asking = async move { asker.ask_all(&of, ids, allowed.cost).await };
+            let asking = async move { asker.ask_all(&of, ids, cost).await };
             begun.push(self.under_way.begin(name, intents.to_vec(), asking));
         }
         Ok(begun)
@@ -180,17 +163,8 @@ impl Asker {
                 Err(error) => left.extend(ids.into_iter().flat_map(|id| unconcluded(id, &error))),
             }
         }
-        if charged > 0.0
-            && let Err(error) = self.pay_back(name, charged).await
-        {
-            tracing::debug!(destination = %name, %error, "calls that were not made stay charged");
-        }
+        budget::pay_back(&self.sending, name, charged).await;
         left
-    }
-
-    async fn pay_back(&self, name: &str, charged: f64) -> Result<(), StoreError> {
-        let mut conn = self.sending.pool.acquire().await?;
-        store::asking::settle(&mut conn, name, charged, 0.0).await
     }
 
     async fn read(&self, intent_id: Uuid) -> Result<Option<Doubt>, StoreError> {
@@ -349,8 +323,7 @@ impl Asker {
         wait: Duration,
     ) -> Result<(), StoreError> {
         let (at, before) = (self.sending.clock.sql_now(), self.sending.clock.boot());
-        let mut tx = self.sending.pool.begin().await?;
-        store::durable(&mut tx).await?;
+        let mut tx = store::begin_durable(&self.sending.pool).await?;
         let Some(mut case) = Case::lock(&mut tx, doubt.case.intent.id, at).await? else { return Ok(()) };
         self.sending.watch.heard(before, case.intent.now);
         let asked_at = round.asked_at();
@@ -442,13 +415,13 @@ impl Step for Reconciler {
         let mut conn = pool.acquire().await?;
         if !left.is_empty()
             && let Err(error) =
-                store::queue::put_off_questions(&mut conn, &left, worker, AGAIN_AFTER.as_secs_f64(), at).await
+                store::queue::asking::put_off_questions(&mut conn, &left, worker, AGAIN_AFTER.as_secs_f64(), at).await
         {
             self.under_way.unconcluded(left);
             return Err(error);
         }
         if self.claim_lost {
-            store::queue::free_unknown_questions(&mut conn, &self.under_way.known(), worker).await?;
+            store::queue::asking::free_unknown_questions(&mut conn, &self.under_way.known(), worker).await?;
             self.claim_lost = false;
         }
         let names = store::generations::with_questions_due(&mut conn, at).await?;

@@ -11,6 +11,7 @@ use crate::{
     config::destination::Destination,
     domain::{evidence::AttemptKind, intent::Outgoing, state::State},
     engine::{
+        claiming,
         dispatcher::{self, Claim, Sending},
         folding::{Case, after},
         placement,
@@ -89,13 +90,9 @@ pub(super) async fn start(sending: &Sending, doubt: &Doubt, config: &Destination
     store::attempts::open(&mut tx, &opening).await?;
     let allowance = allowance.no_longer_than((replay_until - now).to_std().unwrap_or_default());
     let claim = Claim { outgoing, token, allowance, lease_until, claimed_at: now, prepared: Ok(prepared) };
-    let committed = sending.watch.commit(tx, entered).await;
-    if !matches!(committed, Ok(true)) {
-        // As with a claim: nothing was started, whether or not the row is there, on this server and on its standbys.
-        dispatcher::give_back(sending, &served.config.name, vec![claim], "the reply to the claim was lost or warned")
-            .await;
-        return committed.map(|_| Replay::Started);
-    }
+    let Some(claim) = claiming::commit(tx, entered, sending, served, vec![claim]).await?.pop() else {
+        return Ok(Replay::Started);
+    };
     sending.metrics.moved(State::InFlight.as_str(), "reconciler");
     let (sending, served) = (sending.clone(), Arc::clone(served));
     sending.tracker.clone().spawn(async move { dispatcher::send(&sending, &served, claim, slot).await });

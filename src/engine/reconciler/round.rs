@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{lag, question};
+use super::{lag, question, under_way::while_leased};
 use crate::{
     config::destination::Destination,
     domain::{
@@ -72,7 +72,11 @@ impl Round {
         let mut probes: Vec<Probe> = subjects.iter().map(|subject| subject.probe.clone()).collect();
         probes.extend(controls);
         let question = Question { probes, now };
-        let answer = target.look_up.ask(&question).await.printable();
+        let Some(answer) = while_leased(sending, target.name, target.look_up.ask(&question)).await else {
+            let row = subjects.first().map(|subject| subject.intent_id).unwrap_or_default();
+            return Err(StoreError::Moved { what: "the question", row });
+        };
+        let answer = answer.printable();
         let mut round = Self { rules, suspended, question, answer, subjects: subjects.len(), kept: None };
         round.account_for(target).await?;
         round.keep(target).await?;

@@ -9,11 +9,28 @@ use std::{
 use tokio::task::{self, JoinError, JoinSet};
 use uuid::Uuid;
 
+use crate::engine::dispatcher::Sending;
+
 /// How long a question may take before another daemon may ask it. The reaper frees those of dead workers earlier.
 pub(in crate::engine) const LEASE: Duration = Duration::from_secs(120);
 
 /// How long a step waits for its questions. Slower ones go on beside the next steps.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Asks a downstream for as long as the lease lasts, another daemon may ask afterwards, and while the process does not stop.
+/// `None`: cut off. Only the asking is: a task that is cut off in a BEGIN spoils the connection for whoever gets it next.
+pub(in crate::engine) async fn while_leased<T>(
+    sending: &Sending,
+    name: &str,
+    asking: impl Future<Output = T>,
+) -> Option<T> {
+    tokio::select! {
+        answer = tokio::time::timeout(LEASE, asking) => answer
+            .inspect_err(|_elapsed| tracing::warn!(destination = %name, "a question took longer than its lease"))
+            .ok(),
+        () = sending.stopping.cancelled() => None,
+    }
+}
 
 /// The questions of one loop.
 #[derive(Default)]
@@ -35,21 +52,14 @@ impl UnderWay {
         self.about.values().flat_map(|(_, intents)| intents.iter().copied()).collect()
     }
 
-    /// Begins; `asking` gives what it could not conclude. When the lease is over another daemon may ask, so nobody waits for it
-    /// any longer.
+    /// Begins; `asking` gives what it could not conclude. It asks by [`while_leased`], so it ends by itself.
     pub fn begin(
         &mut self,
         name: &str,
         intents: Vec<Uuid>,
         asking: impl Future<Output = Vec<Uuid>> + Send + 'static,
     ) -> task::Id {
-        let (all, of) = (intents.clone(), name.to_owned());
-        let begun = self.tasks.spawn(async move {
-            tokio::time::timeout(LEASE, asking).await.unwrap_or_else(|_elapsed| {
-                tracing::warn!(destination = %of, intents = all.len(), "a question took longer than its lease");
-                all
-            })
-        });
+        let begun = self.tasks.spawn(asking);
         self.about.insert(begun.id(), (name.to_owned(), intents));
         begun.id()
     }
@@ -102,5 +112,12 @@ impl UnderWay {
             let Some(ended) = ended else { return };
             begun.remove(&self.ended(ended));
         }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        // What is written just now is written to its end.
+        self.tasks.detach_all();
     }
 }

@@ -114,8 +114,7 @@ impl Watch {
     pub async fn beat(&self, pool: &PgPool) -> Result<Beaten, StoreError> {
         let memory = self.memory();
         let asked = self.clock.boot();
-        let mut tx = pool.begin().await?;
-        store::durable(&mut tx).await?;
+        let mut tx = store::begin_durable(pool).await?;
         let Some(look) = store::rewinds::look(&mut tx, self.worker, self.clock.sql_now()).await? else {
             return Ok(Beaten::Unclaimed);
         };

@@ -299,3 +299,34 @@ async fn a_downstream_that_never_answers_does_not_hold_up_what_is_asked_of_other
     assert_eq!(world.state(id).await, "sent", "{:#?}", world.verdicts(id).await);
     assert!(!silent.got().is_empty());
 }
+
+/// A stop while a downstream keeps us waiting: the asking ends, nothing is concluded from it, and no session is left in the
+/// middle of a transaction.
+#[tokio::test]
+async fn a_stop_ends_a_question_without_a_verdict_and_leaves_every_session_usable() {
+    let silent = Scripted::new(|_| Act::Silence).await;
+    let receiver = Webhook::start().await.unwrap();
+    let entry = webhook("erp", &receiver, "", "")
+        .replace(&format!("{}/events", receiver.url()), &format!("{}/events", silent.base))
+        .replace(&format!("{}/account", receiver.url()), &format!("{}/account", silent.base))
+        .replace("reply = \"2s\"", "reply = \"10m\"");
+    let mut world = World::new(&[entry]).await;
+    receiver.faults().next(Fault::LoseReply);
+    let id = world.enqueue("erp", "INV-1", PAYLOAD).await;
+    world.dispatch().await;
+    world.turn(1200);
+    world.reconciler.step().await.unwrap();
+    assert!(!silent.got().is_empty(), "it is being asked about");
+    world.sending.stopping.cancel();
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(20), world.reconciler.finish()).await;
+    assert!(ended.is_ok(), "the question outlives the stop");
+    assert_eq!((world.state(id).await.as_str(), world.verdicts(id).await.len()), ("unknown", 0));
+    let open: i64 = sqlx::query_scalar(
+        "select count(*) from pg_stat_activity
+          where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null",
+    )
+    .fetch_one(&world.db.pool)
+    .await
+    .unwrap();
+    assert_eq!(open, 0);
+}

@@ -76,14 +76,14 @@ async fn no_poll_reads_what_is_not_due() {
     measure!("pick", c => queue::pick(c, "busy", 16, None));
     measure!("pick, idle", c => queue::pick(c, "idle", 16, None));
     measure!("with_questions_due", c => generations::with_questions_due(c, None));
-    measure!("claim_questions", c => queue::claim_questions(c, "busy", 16, 120.0, Uuid::new_v4(), None));
+    measure!("claim_questions", c => queue::asking::claim_questions(c, "busy", 16, 120.0, Uuid::new_v4(), None));
     measure!("past_deadline", c => queue::past_deadline(c, None, 200));
     measure!("deadline_near", c => escalations::deadline_near(c, 900.0, None, 200));
     let lapse = attempts::Lapse { heartbeat_limit: 30.0, began_at: chrono::Utc::now(), uptime: 1e6, distrusted: &[] };
     measure!("lapsed", c => attempts::lapsed(c, None, &lapse, 200));
     measure!("decisions_due", c => escalations::decisions_due(c, None, 100));
     measure!("namesakes", c => intents::namesakes(c, "r-7", 500));
-    measure!("free_questions", c => queue::free_questions(c, None, 30.0));
+    measure!("free_questions", c => queue::asking::free_questions(c, None, 30.0));
     measure!("withdrawn_with_work", c => generations::withdrawn_with_work(c));
     let polled = read.len();
     measure!("orphans", c => queue::orphans(c, middle, 100));

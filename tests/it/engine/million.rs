@@ -92,7 +92,10 @@ async fn with_a_million_settled_rows_every_look_up_names_its_index() {
         "counted up to the cap"
     );
     assert_eq!(queue::pick(&mut tx, "hooks", 16, None).await.unwrap().len(), 16);
-    assert_eq!(queue::claim_questions(&mut tx, "hooks", 16, 60.0, Uuid::new_v4(), None).await.unwrap().len(), 16);
+    assert_eq!(
+        queue::asking::claim_questions(&mut tx, "hooks", 16, 60.0, Uuid::new_v4(), None).await.unwrap().len(),
+        16
+    );
     let lapse = attempts::Lapse { heartbeat_limit: 30.0, began_at: chrono::Utc::now(), uptime: 1e6, distrusted: &[] };
     assert!(attempts::lapsed(&mut tx, None, &lapse, 100).await.unwrap().is_empty());
     for (name, indexes) in [
